@@ -1,0 +1,1 @@
+"""Micro-benchmarks of collectives: HCCL, NCCL and Gloo."""

@@ -1,0 +1,206 @@
+"""Operators that are one torch call, declared as data."""
+
+from __future__ import annotations
+
+import csv
+import importlib
+import io
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from importlib import resources
+from typing import TYPE_CHECKING
+
+import attrs
+
+from .cases import Case, Cost, Param, Row, Skip
+from .defaults import default_case
+from .environment import Device, Need
+from .measurements import Inputs, Kernel, Reference, Tolerance
+from .specs import Axis, OperatorSpec, Slot
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from .values import ValueMaker
+
+__all__ = ["DeclaredOperator", "bytes_moved", "declare", "flops_per_output", "read_examples"]
+
+CostRule = Callable[[Case], Cost]
+
+
+def bytes_moved(case: Case) -> float:
+    """Return the compulsory bytes of a call: every tensor it reads, every output it writes."""
+    return float(sum(t.nbytes for t in (*case.tensors.values(), *case.outputs)))
+
+
+def flops_per_output(count: float) -> CostRule:
+    """Return a cost rule: *count* operations for each element of the first output."""
+
+    def cost(case: Case) -> Cost:
+        return Cost(count * case.signature.output().numel, bytes_moved(case))
+
+    return cost
+
+
+def read_examples(package: str, path: str) -> tuple[Mapping[str, str], ...]:
+    """Read example rows from a CSV file shipped inside *package*."""
+    text = resources.files(package).joinpath(path).read_text(encoding="utf-8")
+    return tuple(dict(row) for row in csv.DictReader(io.StringIO(text)))
+
+
+@attrs.frozen(eq=False, kw_only=True)
+class DeclaredOperator:
+    """The object ``declare`` makes; it carries hooks as a module of functions would."""
+
+    operator: OperatorSpec
+    torch: Mapping[str, str]
+    counts: tuple[int, ...]
+    scalar_second: bool
+    keywords: Mapping[str, Param]
+    cost: CostRule
+    infer: Callable[[Case], Case | Skip] | None
+    values: Mapping[str, Callable[[ValueMaker, Case], Tensor]]
+    call: Callable[[Case, Inputs, Device], Kernel] | None
+    reference: Callable[[Case, Inputs], tuple[Tensor | None, ...]] | None
+    tolerances: tuple[Tolerance, ...]
+    examples: tuple[str, str] | None
+
+    def perfcollect_operator_spec(self, operator: str) -> OperatorSpec:
+        if self.examples is None or self.operator.examples:
+            return self.operator
+        return attrs.evolve(self.operator, examples=read_examples(*self.examples))
+
+    def perfcollect_make_case(self, spec: OperatorSpec, row: Row) -> Case | Skip:
+        made = default_case(spec, row, params=self.keywords)
+        if isinstance(made, Skip):
+            return made
+        recorded = sum(not t.is_absent for t in made.signature.inputs)
+        if recorded not in self.counts:
+            wanted = " or ".join(map(str, self.counts))
+            return Skip.invalid(f"{spec.name} records {recorded} input tensors, expected {wanted}")
+        return self.infer(made) if self.infer else made
+
+    def perfcollect_estimate_cost(self, case: Case) -> Cost:
+        return self.cost(case)
+
+    def perfcollect_make_inputs(self, case: Case, device: Device) -> Inputs:
+        from .values import ValueMaker
+
+        make = ValueMaker(case.seed, device)
+        return Inputs(
+            {
+                name: self.values[name](make, case) if name in self.values else make.by_dtype(tensor)
+                for name, tensor in case.tensors.items()
+            }
+        )
+
+    def perfcollect_bind_kernel(self, case: Case, inputs: Inputs, device: Device) -> Kernel:
+        if self.call is not None:
+            return self.call(case, inputs, device)
+        function = resolve(self.torch.get(device.family, self.torch["*"]))
+        positional = [inputs[slot.name] for slot in self.operator.inputs if slot.name in inputs.tensors]
+        keywords = dict(case.params)
+        return Kernel(call=lambda: function(*positional, **keywords))
+
+    def perfcollect_reference(self, case: Case, inputs: Inputs, device: Device) -> Reference | None:
+        if self.reference is None:
+            return None
+        return Reference(self.reference(case, inputs), self.tolerances)
+
+
+def resolve(path: str) -> Callable[..., object]:
+    """Import the callable a dotted *path* names (``"torch.nn.functional.silu"``). Worker side."""
+    parts = path.split(".")
+    found: object = importlib.import_module(parts[0])
+    for index, part in enumerate(parts[1:], start=2):
+        if not hasattr(found, part):
+            importlib.import_module(".".join(parts[:index]))
+        found = getattr(found, part)
+    return found  # type: ignore[return-value]  # calling it is the caller's business
+
+
+def declare(
+    name: str,
+    *,
+    torch: str | Mapping[str, str],
+    inputs: Sequence[int | Slot] = (1,),
+    outputs: Sequence[Slot] = (Slot("out"),),
+    scalar_second: bool = False,
+    keywords: Mapping[str, Param] | None = None,
+    cost: CostRule = flops_per_output(1),
+    examples: str | None = None,
+    summary: str = "",
+    aliases: Sequence[str] = (),
+    families: Sequence[str] = ("ascend", "cuda", "cpu"),
+    needs: Sequence[Need] = (),
+    key_columns: Sequence[str] = (),
+    axes: Sequence[Axis] = (),
+    value_policy: str = "floats N(0, 1), int8 full range, other integers 0..7, seeded by row",
+    assumptions: Sequence[str] = (),
+    negative: Sequence[Mapping[str, str]] = (),
+    infer: Callable[[Case], Case | Skip] | None = None,
+    values: Mapping[str, Callable[[ValueMaker, Case], Tensor]] | None = None,
+    call: Callable[[Case, Inputs, Device], Kernel] | None = None,
+    reference: Callable[[Case, Inputs], tuple[Tensor | None, ...]] | None = None,
+    tolerances: Sequence[Tolerance] = (Tolerance(2e-2, 2e-2),),
+) -> DeclaredOperator:
+    """Declare an operator that is one torch call.
+
+    Args:
+        name: Kernel type as it stands in the data.
+        torch: Dotted path of the call, or one per family with ``"*"`` for the others.
+        inputs: Either how many tensors the call takes (named ``x``, ``y``, ``z``) or its slots.
+        outputs: Output slots.
+        scalar_second: The second input may be a 0-D tensor or missing altogether.
+        keywords: Keyword arguments of the call.
+        cost: Operations and bytes of a case.
+        examples: CSV file of example rows, relative to the package that declares.
+        summary: What it computes, one line.
+        aliases, families, needs, key_columns, axes, value_policy, assumptions, negative: As in ``OperatorSpec``.
+        infer: Completes or refuses a case (parent; no torch).
+        values: Draws single inputs by name.
+        call: Binds the kernel where it is not a plain call.
+        reference: Outputs in higher precision, by other means than the call itself.
+        tolerances: One for each output.
+    """
+    counted = tuple(n for n in inputs if isinstance(n, int))
+    slots = tuple(slot for slot in inputs if isinstance(slot, Slot))
+    if counted:
+        names = "xyzuvw"[: max(counted)]
+        slots = tuple(Slot(name, optional=i >= min(counted)) for i, name in enumerate(names))
+    required = sum(not (slot.optional or slot.metadata) for slot in slots)
+    counts = counted or tuple(range(required, len(slots) + 1))
+    paths = {"*": torch} if isinstance(torch, str) else dict(torch)
+    if scalar_second:
+        slots = (slots[0], attrs.evolve(slots[1], optional=True), *slots[2:])
+        counts = (1, *counts)
+    module = sys._getframe(1).f_globals["__name__"]
+    spec = OperatorSpec(
+        name=name,
+        summary=summary,
+        api={family: paths.get(family, paths.get("*", "")) for family in families},
+        families=tuple(families),
+        inputs=slots,
+        outputs=tuple(outputs),
+        aliases=tuple(aliases),
+        key_columns=tuple(key_columns),
+        axes=tuple(axes),
+        needs=tuple(needs),
+        value_policy=value_policy,
+        assumptions=tuple(assumptions),
+        negative=tuple(negative),
+    )
+    return DeclaredOperator(
+        operator=spec,
+        torch=paths,
+        counts=counts,
+        scalar_second=scalar_second,
+        keywords=keywords or {},
+        cost=cost,
+        infer=infer,
+        values=values or {},
+        call=call,
+        reference=reference,
+        tolerances=tuple(tolerances),
+        examples=(module.partition(".")[0], examples) if examples else None,
+    )

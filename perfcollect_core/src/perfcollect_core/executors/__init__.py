@@ -1,0 +1,1 @@
+"""Executors decide where workers live; each is found through its entry point."""

@@ -1,0 +1,1 @@
+"""Theory rows: axes, models, budget, sampling."""

@@ -1,0 +1,1 @@
+"""Profiler output, read and turned into tables."""

@@ -1,0 +1,1 @@
+"""Plan a run, drive its workers, journal what they find."""

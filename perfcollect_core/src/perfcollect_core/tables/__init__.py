@@ -1,0 +1,1 @@
+"""The database on disk: where it lies, what it holds, how it is read and patched."""

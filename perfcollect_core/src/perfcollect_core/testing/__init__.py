@@ -1,0 +1,1 @@
+"""The conformance kit for plugin authors; opt-in, nothing here is loaded by the program itself."""

@@ -1,0 +1,1 @@
+"""Opt-in hook wrappers that come with core."""

@@ -1,0 +1,1 @@
+"""Replays of operators that stock torch or torch_npu launches."""

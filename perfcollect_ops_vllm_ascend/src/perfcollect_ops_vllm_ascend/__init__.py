@@ -1,0 +1,1 @@
+"""Replays of operators that need vllm-ascend, a custom OPP package, NNAL/ATB or triton-ascend."""
