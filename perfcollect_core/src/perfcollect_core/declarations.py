@@ -42,6 +42,10 @@ def flops_per_output(count: float) -> CostRule:
     return cost
 
 
+#: The cost of an operator that says nothing else.
+_ONE_PER_OUTPUT = flops_per_output(1)
+
+
 def read_examples(package: str, path: str) -> tuple[Mapping[str, str], ...]:
     """Read example rows from a CSV file shipped inside *package*."""
     text = resources.files(package).joinpath(path).read_text(encoding="utf-8")
@@ -127,7 +131,7 @@ def declare(
     outputs: Sequence[Slot] = (Slot("out"),),
     scalar_second: bool = False,
     keywords: Mapping[str, Param] | None = None,
-    cost: CostRule = flops_per_output(1),
+    cost: CostRule = _ONE_PER_OUTPUT,
     examples: str | None = None,
     summary: str = "",
     aliases: Sequence[str] = (),
