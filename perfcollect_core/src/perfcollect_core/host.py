@@ -17,6 +17,7 @@ from .cases import Case, Cost, MatchedRows, Row, RunRequest, Skip
 from .defaults import Defaults
 from .environment import Device, DeviceFamily
 from .errors import PerfcollectError, PluginContractError
+from .loading import LoadedPlugin
 from .markers import PROJECT
 from .measurements import Inputs, Kernel, Measurement, Plan, Reference, Samples
 from .specs import GridRequest, OperatorSpec
@@ -27,15 +28,6 @@ if TYPE_CHECKING:
 __all__ = ["LoadedPlugin", "OperatorHost", "compose"]
 
 _T = TypeVar("_T")
-
-
-@attrs.frozen
-class LoadedPlugin:
-    """An imported plugin: the object with the hooks and who provides it (``"ops-a 1.0"``)."""
-
-    name: str
-    plugin: object
-    provider: str = "core"
 
 
 class _Manager(pluggy.PluginManager):
