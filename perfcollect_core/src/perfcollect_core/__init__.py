@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from .environment import Device, DeviceFamily, DeviceInfo, Launch, Missing, Need, Probe, TaskRecord
     from .markers import HOOK_API, hookimpl
     from .measurements import Inputs, Kernel, Measurement, Plan, Reference, Samples, Statistics, Tolerance
+    from .rows import broadcast_shape, example_row, refuse_dtype, refuse_output
     from .specs import Axis, GridRequest, OperatorSpec, ProfileColumn, Slot
     from .tensors import (
         ABSENT,
@@ -40,6 +41,7 @@ _HOMES = {
     "measurements": (
         "Inputs", "Kernel", "Measurement", "Plan", "Reference", "Samples", "Statistics", "Tolerance",
     ),
+    "rows": ("broadcast_shape", "example_row", "refuse_dtype", "refuse_output"),
     "specs": ("Axis", "GridRequest", "OperatorSpec", "ProfileColumn", "Slot"),
     "tensors": (
         "ABSENT", "Signature", "TensorSpec", "nz_storage_shape", "parse_shape", "parse_signature",
@@ -53,9 +55,10 @@ __all__ = [
     "ABSENT", "HOOK_API", "Axis", "Case", "Cost", "Device", "DeviceFamily", "DeviceInfo", "GridRequest", "Inputs",
     "Kernel", "Launch", "MatchedRows", "Measurement", "Missing", "Need", "OperatorSpec", "Outcome", "Plan", "Probe",
     "ProfileColumn", "Reference", "Row", "RowRef", "RunRequest", "Samples", "Signature", "Skip", "Slot", "Statistics",
-    "TaskRecord", "TensorSpec", "Tolerance", "ValueMaker", "__version__", "bytes_moved", "case_seed", "declare",
-    "default_case", "flops_per_output", "hookimpl", "nz_storage_shape", "parse_shape", "parse_signature",
-    "read_examples", "render_signature", "split_slots", "torch_dtype",
+    "TaskRecord", "TensorSpec", "Tolerance", "ValueMaker", "__version__", "broadcast_shape", "bytes_moved", "case_seed",
+    "declare", "default_case", "example_row", "flops_per_output", "hookimpl", "nz_storage_shape", "parse_shape",
+    "parse_signature", "read_examples", "refuse_dtype", "refuse_output", "render_signature", "split_slots",
+    "torch_dtype",
 ]  # fmt: skip
 
 

@@ -38,7 +38,8 @@ def _element_difference(got: Tensor, want: Tensor, tolerance: Tolerance) -> str 
 
     if tuple(got.shape) != tuple(want.shape):
         return f"shape {tuple(got.shape)}, expected {tuple(want.shape)}"
-    left, right = got.detach().to("cpu", torch.float64), want.detach().to("cpu", torch.float64)
+    wide = torch.complex128 if got.is_complex() or want.is_complex() else torch.float64
+    left, right = got.detach().to("cpu", wide), want.detach().to("cpu", wide)
     error = (left - right).abs()
     # A NaN on either side compares false and so counts as wrong.
     wrong = ~(error <= tolerance.atol + tolerance.rtol * right.abs())
@@ -48,5 +49,5 @@ def _element_difference(got: Tensor, want: Tensor, tolerance: Tolerance) -> str 
     index = int(torch.where(wrong.flatten(), error.flatten().nan_to_num(torch.inf), -1.0).argmax())
     return (
         f"{count} of {wrong.numel()} elements differ, worst at {index}: "
-        f"{float(left.flatten()[index]):.6g}, expected {float(right.flatten()[index]):.6g}"
+        f"{left.flatten()[index].item():.6g}, expected {right.flatten()[index].item():.6g}"
     )

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["DeclaredOperator", "bytes_moved", "declare", "flops_per_output", "read_examples"]
 
 CostRule = Callable[[Case], Cost]
+Tolerances = Sequence[Tolerance] | Callable[[Case], tuple[Tolerance, ...]]
 
 
 def bytes_moved(case: Case) -> float:
@@ -42,8 +43,9 @@ def flops_per_output(count: float) -> CostRule:
     return cost
 
 
-#: The cost of an operator that says nothing else.
+#: The cost and the tolerance of an operator that says nothing else.
 _ONE_PER_OUTPUT = flops_per_output(1)
+_LOOSE = Tolerance(2e-2, 2e-2)
 
 
 def read_examples(package: str, path: str) -> tuple[Mapping[str, str], ...]:
@@ -66,7 +68,7 @@ class DeclaredOperator:
     values: Mapping[str, Callable[[ValueMaker, Case], Tensor]]
     call: Callable[[Case, Inputs, Device], Kernel] | None
     reference: Callable[[Case, Inputs], tuple[Tensor | None, ...]] | None
-    tolerances: tuple[Tolerance, ...]
+    tolerances: Tolerances
     examples: tuple[str, str] | None
 
     def perfcollect_operator_spec(self, operator: str) -> OperatorSpec:
@@ -109,7 +111,8 @@ class DeclaredOperator:
     def perfcollect_reference(self, case: Case, inputs: Inputs, device: Device) -> Reference | None:
         if self.reference is None:
             return None
-        return Reference(self.reference(case, inputs), self.tolerances)
+        tolerances = self.tolerances(case) if callable(self.tolerances) else tuple(self.tolerances)
+        return Reference(self.reference(case, inputs), tolerances)
 
 
 def resolve(path: str) -> Callable[..., object]:
@@ -146,7 +149,7 @@ def declare(
     values: Mapping[str, Callable[[ValueMaker, Case], Tensor]] | None = None,
     call: Callable[[Case, Inputs, Device], Kernel] | None = None,
     reference: Callable[[Case, Inputs], tuple[Tensor | None, ...]] | None = None,
-    tolerances: Sequence[Tolerance] = (Tolerance(2e-2, 2e-2),),
+    tolerances: Tolerances = (_LOOSE,),
 ) -> DeclaredOperator:
     """Declare an operator that is one torch call.
 
@@ -165,7 +168,7 @@ def declare(
         values: Draws single inputs by name.
         call: Binds the kernel where it is not a plain call.
         reference: Outputs in higher precision, by other means than the call itself.
-        tolerances: One for each output.
+        tolerances: One for each output, or what gives them for a case.
     """
     counted = tuple(n for n in inputs if isinstance(n, int))
     slots = tuple(slot for slot in inputs if isinstance(slot, Slot))
@@ -205,6 +208,6 @@ def declare(
         values=values or {},
         call=call,
         reference=reference,
-        tolerances=tuple(tolerances),
+        tolerances=tolerances,
         examples=(module.partition(".")[0], examples) if examples else None,
     )

@@ -53,6 +53,12 @@ class Tolerance:
     atol: float
     outliers: float = 0.0
 
+    @classmethod
+    def of_dtype(cls, dtype: str, ulps: float = 2.0, atol: float = 0.0) -> Tolerance:
+        """Return *ulps* roundings of the dtype word *dtype*; types that do not round must be equal up to *atol*."""
+        bits = {"BF16": 8, "FLOAT16": 11, "FLOAT": 24, "DOUBLE": 53, "COMPLEX64": 24}
+        return cls(ulps * 2.0 ** -bits[dtype] if dtype in bits else 0.0, atol)
+
 
 @attrs.frozen(eq=False)
 class Reference:
