@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from .markers import HOOK_API, hookimpl
     from .measurements import Inputs, Kernel, Measurement, Plan, Reference, Samples, Statistics, Tolerance
     from .rows import broadcast_shape, example_row, refuse_dtype, refuse_output
+    from .routing import expert_choices, group_list, group_sizes
+    from .sequences import block_table, cumulative, rope_cos_sin, sequence_lengths, slot_mapping
     from .specs import Axis, GridRequest, OperatorSpec, ProfileColumn, Slot
     from .tensors import (
         ABSENT,
@@ -42,6 +44,8 @@ _HOMES = {
         "Inputs", "Kernel", "Measurement", "Plan", "Reference", "Samples", "Statistics", "Tolerance",
     ),
     "rows": ("broadcast_shape", "example_row", "refuse_dtype", "refuse_output"),
+    "routing": ("expert_choices", "group_list", "group_sizes"),
+    "sequences": ("block_table", "cumulative", "rope_cos_sin", "sequence_lengths", "slot_mapping"),
     "specs": ("Axis", "GridRequest", "OperatorSpec", "ProfileColumn", "Slot"),
     "tensors": (
         "ABSENT", "Signature", "TensorSpec", "nz_storage_shape", "parse_shape", "parse_signature",
@@ -52,13 +56,14 @@ _HOMES = {
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
 __all__ = [
-    "ABSENT", "HOOK_API", "Axis", "Case", "Cost", "Device", "DeviceFamily", "DeviceInfo", "GridRequest", "Inputs",
-    "Kernel", "Launch", "MatchedRows", "Measurement", "Missing", "Need", "OperatorSpec", "Outcome", "Plan", "Probe",
-    "ProfileColumn", "Reference", "Row", "RowRef", "RunRequest", "Samples", "Signature", "Skip", "Slot", "Statistics",
-    "TaskRecord", "TensorSpec", "Tolerance", "ValueMaker", "__version__", "broadcast_shape", "bytes_moved", "case_seed",
-    "declare", "default_case", "example_row", "flops_per_output", "hookimpl", "nz_storage_shape", "parse_shape",
-    "parse_signature", "read_examples", "refuse_dtype", "refuse_output", "render_signature", "split_slots",
-    "torch_dtype",
+    "ABSENT", "HOOK_API", "Axis", "Case", "Cost", "Device", "DeviceFamily", "DeviceInfo", "GridRequest",
+    "Inputs", "Kernel", "Launch", "MatchedRows", "Measurement", "Missing", "Need", "OperatorSpec", "Outcome",
+    "Plan", "Probe", "ProfileColumn", "Reference", "Row", "RowRef", "RunRequest", "Samples", "Signature",
+    "Skip", "Slot", "Statistics", "TaskRecord", "TensorSpec", "Tolerance", "ValueMaker", "__version__",
+    "block_table", "broadcast_shape", "bytes_moved", "case_seed", "cumulative", "declare", "default_case",
+    "example_row", "expert_choices", "flops_per_output", "group_list", "group_sizes", "hookimpl",
+    "nz_storage_shape", "parse_shape", "parse_signature", "read_examples", "refuse_dtype", "refuse_output",
+    "render_signature", "rope_cos_sin", "sequence_lengths", "slot_mapping", "split_slots", "torch_dtype",
 ]  # fmt: skip
 
 

@@ -8,6 +8,7 @@ case, so the same case always gets the same values.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from .environment import Device
@@ -37,6 +38,9 @@ TORCH_DTYPES = {
     "UINT64": "uint64",
 }
 
+#: Elements drawn at a time, a prime.
+_BLOCK = 16_777_213
+
 
 def torch_dtype(word: str) -> torch.dtype:
     """Return the torch dtype of a normalised word.
@@ -55,7 +59,10 @@ def torch_dtype(word: str) -> torch.dtype:
 
 
 class ValueMaker:
-    """Draws tensors for one case on one device."""
+    """Draws tensors for one case on one device.
+
+    ``generator`` is the case's own, for draws that are not offered here; pass what they give through ``place``.
+    """
 
     def __init__(self, seed: int, device: Device) -> None:
         import torch
@@ -63,10 +70,28 @@ class ValueMaker:
         self._torch = torch
         self.device = device.torch_device
         # Values are drawn on the host so that every family computes on the same numbers.
-        self._generator = torch.Generator().manual_seed(seed & 0x7FFF_FFFF_FFFF)
+        self.generator: torch.Generator = torch.Generator().manual_seed(seed & 0x7FFF_FFFF_FFFF)
 
-    def _place(self, tensor: Tensor) -> Tensor:
+    def place(self, tensor: Tensor) -> Tensor:
+        """Move a host tensor to the case's device."""
         return tensor if self.device == "cpu" else tensor.to(self.device)
+
+    def _fill(self, spec: TensorSpec, draw: Callable[[int], Tensor]) -> Tensor:
+        """Fill a tensor of *spec* from draws of at most ``_BLOCK`` elements, so that memory stays near its own size.
+
+        Beyond one block the same block is repeated: a weight of a billion elements would take longer to draw than to
+        measure, and a prime period aligns with no row, tile or cache.
+        """
+        shape, dtype = spec.shape or (), torch_dtype(spec.dtype)
+        count = math.prod(shape)
+        if count <= _BLOCK:
+            return self.place(draw(count).reshape(shape).to(dtype))
+        block = draw(_BLOCK).to(dtype)
+        values = self._torch.empty(count, dtype=dtype)
+        for start in range(0, count, _BLOCK):
+            part = values[start : start + _BLOCK]
+            part.copy_(block[: part.numel()])
+        return self.place(values.reshape(shape))
 
     def by_dtype(self, spec: TensorSpec) -> Tensor:
         """Draw floats N(0, 1), int8 over [-127, 127], other integers 0..7, fair booleans."""
@@ -79,32 +104,52 @@ class ValueMaker:
 
     def normal(self, spec: TensorSpec, scale: float = 1.0, mean: float = 0.0) -> Tensor:
         """Draw from N(mean, scale squared)."""
-        shape, dtype = spec.shape or (), torch_dtype(spec.dtype)
-        real = self._torch.float32 if dtype.itemsize <= 4 else dtype
-        values = self._torch.randn(shape, generator=self._generator, dtype=real)
-        if scale != 1.0:
-            values.mul_(scale)
-        if mean:
-            values.add_(mean)
-        return self._place(values.to(dtype))
+        dtype = torch_dtype(spec.dtype)
+        drawn = dtype if dtype.is_complex or dtype.itemsize > 4 else self._torch.float32
+
+        def draw(count: int) -> Tensor:
+            values = self._torch.randn(count, generator=self.generator, dtype=drawn)
+            return values if scale == 1.0 and mean == 0.0 else values.mul_(scale).add_(mean)
+
+        return self._fill(spec, draw)
 
     def uniform(self, spec: TensorSpec, low: float, high: float) -> Tensor:
         """Draw uniformly from [low, high)."""
-        values = self._torch.rand(spec.shape or (), generator=self._generator, dtype=self._torch.float32)
-        return self._place(values.mul_(high - low).add_(low).to(torch_dtype(spec.dtype)))
+
+        def draw(count: int) -> Tensor:
+            values = self._torch.rand(count, generator=self.generator, dtype=self._torch.float32)
+            return values.mul_(high - low).add_(low)
+
+        return self._fill(spec, draw)
+
+    def log_uniform(self, spec: TensorSpec, low: float, high: float) -> Tensor:
+        """Draw positive numbers whose logarithm is uniform over [low, high): scales of quantised tensors."""
+        start, stop = math.log(low), math.log(high)
+
+        def draw(count: int) -> Tensor:
+            values = self._torch.rand(count, generator=self.generator, dtype=self._torch.float32)
+            return values.mul_(stop - start).add_(start).exp_()
+
+        return self._fill(spec, draw)
 
     def integers(self, spec: TensorSpec, low: int, high: int) -> Tensor:
         """Draw integers uniformly from [low, high)."""
-        dtype = torch_dtype(spec.dtype)
-        values = self._torch.randint(
-            low, high, spec.shape or (), generator=self._generator, dtype=self._torch.int64
-        )
-        return self._place(values.to(dtype))
+        # Unsigned types beyond a byte and floating ones cannot be drawn directly.
+        direct = spec.dtype in ("INT8", "INT16", "INT32", "INT64", "UINT8")
+        dtype = torch_dtype(spec.dtype) if direct else self._torch.int64
+
+        def draw(count: int) -> Tensor:
+            return self._torch.randint(low, high, (count,), generator=self.generator, dtype=dtype)
+
+        return self._fill(spec, draw)
 
     def bernoulli(self, spec: TensorSpec, probability: float) -> Tensor:
         """Draw True with *probability*, in the dtype of *spec*."""
-        values = self._torch.rand(spec.shape or (), generator=self._generator) < probability
-        return self._place(values.to(torch_dtype(spec.dtype)))
+
+        def draw(count: int) -> Tensor:
+            return self._torch.rand(count, generator=self.generator) < probability
+
+        return self._fill(spec, draw)
 
     def distinct(self, spec: TensorSpec, limit: int) -> Tensor:
         """Draw distinct integers from [0, limit) in random order.
@@ -116,19 +161,19 @@ class ValueMaker:
         if count > limit:
             raise CaseError(f"{count} distinct indices asked of a range of {limit}")
         if limit <= max(4 * count, 1 << 16):
-            values = self._torch.randperm(limit, generator=self._generator)[:count]
+            values = self._torch.randperm(limit, generator=self.generator)[:count]
         else:
             # A permutation of a whole cache pool would cost more than the case: one stratum an index, shuffled.
             stride = limit // count
-            offsets = self._torch.randint(0, stride, (count,), generator=self._generator)
+            offsets = self._torch.randint(0, stride, (count,), generator=self.generator)
             values = self._torch.arange(count) * stride + offsets
-            values = values[self._torch.randperm(count, generator=self._generator)]
-        return self._place(values.reshape(spec.shape or ()).to(torch_dtype(spec.dtype)))
+            values = values[self._torch.randperm(count, generator=self.generator)]
+        return self.place(values.reshape(spec.shape or ()).to(torch_dtype(spec.dtype)))
 
     def permutation(self, count: int) -> Tensor:
         """Draw a random permutation of ``range(count)`` as int64, on the device."""
-        return self._place(self._torch.randperm(count, generator=self._generator))
+        return self.place(self._torch.randperm(count, generator=self.generator))
 
     def tensor(self, values: object, dtype: str) -> Tensor:
         """Place given *values* (nested lists or a host tensor) on the device as normalised dtype word *dtype*."""
-        return self._place(self._torch.as_tensor(values).to(torch_dtype(dtype)))
+        return self.place(self._torch.as_tensor(values).to(torch_dtype(dtype)))
