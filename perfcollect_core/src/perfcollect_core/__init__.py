@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from .environment import Device, DeviceFamily, DeviceInfo, Launch, Missing, Need, Probe, TaskRecord
     from .markers import HOOK_API, hookimpl
     from .measurements import Inputs, Kernel, Measurement, Plan, Reference, Samples, Statistics, Tolerance
-    from .rows import broadcast_shape, example_row, refuse_dtype, refuse_output
     from .routing import expert_choices, group_list, group_sizes
+    from .rows import broadcast_shape, example_row, refuse_dtype, refuse_output
     from .sequences import block_table, cumulative, rope_cos_sin, sequence_lengths, slot_mapping
     from .specs import Axis, GridRequest, OperatorSpec, ProfileColumn, Slot
     from .tensors import (
