@@ -1,0 +1,291 @@
+"""Read a table as text, keeping every byte that a later patch must give back."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import attrs
+
+from perfcollect_core.cases import Row, RowRef
+from perfcollect_core.errors import DataError, TableError
+
+from .columns import column_meanings
+from .match import operator_name, raw_key
+
+__all__ = [
+    "REQUIRED_COLUMNS",
+    "Table",
+    "TornRow",
+    "is_collective_table",
+    "read_table",
+    "scan_table",
+    "table_paths",
+]
+
+REQUIRED_COLUMNS = ("Input Shapes", "Output Shapes")
+
+_LFS = b"version https://git-lfs.github.com/spec/"
+_BOM = "\ufeff"
+
+
+@attrs.frozen
+class TornRow:
+    """A line that is no row under the header: too few or too many cells, or the header once more."""
+
+    line: int
+    reason: str
+
+
+@attrs.frozen(eq=False)
+class Table:
+    """A table in memory.
+
+    Attributes:
+        path: Where it came from.
+        header: Column names, stripped, older headings under their present name.
+        rows: The data rows; ``cells`` holds the text of each cell after CSV unquoting.
+        lines: Physical line in the file on which each row begins, from 1.
+        torn: Lines that are no rows; ``read_table`` refuses a table that has any.
+    """
+
+    path: Path
+    header: tuple[str, ...]
+    rows: tuple[Row, ...]
+    lines: tuple[int, ...]
+    torn: tuple[TornRow, ...] = ()
+    _bom: bool = attrs.field(default=False, repr=False)
+    _newline: str = attrs.field(default="\r\n", repr=False)
+    _header_text: str = attrs.field(default="", repr=False)
+    #: The text of each row with its line end, and what is between rows (blank lines) with index ``None``.
+    _pieces: tuple[tuple[int | None, str], ...] = attrs.field(default=(), repr=False)
+
+    @property
+    def operator(self) -> str:
+        return operator_name(self.path.name)
+
+
+def is_collective_table(path: Path) -> bool:
+    """Tell whether a table belongs to ``comm``: run, parse and grid leave it alone."""
+    return path.name.startswith("hcom_")
+
+
+def table_paths(database: Path, *, collectives: bool = False) -> tuple[Path, ...]:
+    """Return the tables of a database: ``*.csv`` directly in it, by name; ``hcom_*`` only with *collectives*.
+
+    Raises:
+        DataError: The directory is missing or cannot be listed.
+    """
+    try:
+        entries = sorted(database.iterdir())
+    except OSError as error:
+        raise DataError(
+            f"database {database} cannot be read: {error.strerror or error}",
+            hint="name the directory that holds the tables with --database-path",
+        ) from error
+    return tuple(
+        path
+        for path in entries
+        if path.suffix == ".csv"
+        and not path.name.startswith(".")
+        and path.is_file()
+        and (collectives or not is_collective_table(path))
+    )
+
+
+def read_table(path: Path, *, required: Sequence[str] = REQUIRED_COLUMNS) -> Table:
+    """Read the table at *path*.
+
+    Raises:
+        TableError: It is missing, empty, a Git-LFS pointer, not UTF-8, not separated by commas, lacks a *required*
+            column, or has a row that does not fit its header; the message names the physical line.
+    """
+    table = scan_table(path, required=required)
+    if table.torn:
+        first, *others = table.torn
+        more = f" (and {len(others)} more lines)" if others else ""
+        raise TableError(
+            f"{path} line {first.line}: {first.reason}{more}",
+            hint="perfcollect db check lists every such line; correct them by hand",
+            path=path,
+            line=first.line,
+        )
+    return table
+
+
+def scan_table(path: Path, *, required: Sequence[str] = REQUIRED_COLUMNS) -> Table:
+    """Read the table at *path*, leaving lines that are no rows in ``torn`` instead of refusing them."""
+    text = _decode(path, _content(path))
+    bom = text.startswith(_BOM)
+    lines = list(io.StringIO(text[1:] if bom else text, newline=""))
+    records = _records(path, lines)
+    header_line, header_text, names = next(records, (0, "", []))
+    if not names:
+        raise _broken(
+            path, "is empty, expected a header", "restore the file; an empty table has its header line"
+        )
+    header = _header(path, header_line, names, header_text, required)
+    physical = tuple(name.strip() for name in names)
+    operator = operator_name(path.name)
+    rows: list[Row] = []
+    row_lines: list[int] = []
+    torn: list[TornRow] = []
+    pieces: list[tuple[int | None, str]] = []
+    seen: Counter[tuple[str, ...]] = Counter()
+    width = len(header)
+    for line, raw, cells in records:
+        if not cells or (len(cells) == 1 < width and not cells[0].strip()):
+            pieces.append((None, raw))
+            continue
+        if _is_heading(cells, physical):
+            torn.append(TornRow(line, "header repeated"))
+            continue
+        if len(cells) != width:
+            torn.append(TornRow(line, f"{len(cells)} cells, header has {width}"))
+            continue
+        named = dict(zip(header, cells, strict=True))
+        key = raw_key(operator, named)
+        rows.append(Row(RowRef(path.name, key, seen[key]), named))
+        seen[key] += 1
+        row_lines.append(line)
+        pieces.append((len(rows) - 1, raw))
+    return Table(
+        path=path,
+        header=header,
+        rows=tuple(rows),
+        lines=tuple(row_lines),
+        torn=tuple(torn),
+        bom=bom,
+        newline=_line_end(header_text) or "\r\n",
+        header_text=header_text,
+        pieces=tuple(pieces),
+    )
+
+
+def _content(path: Path) -> bytes:
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise _broken(path, f"cannot be read: {error.strerror or error}") from error
+    if content.startswith(_LFS):
+        size = re.search(rb"^size ([0-9]+)\r?$", content, re.MULTILINE)
+        real = f" (real size {size[1].decode()} bytes)" if size else ""
+        raise _broken(path, f"is a Git LFS pointer{real}, expected a table", "run git lfs pull")
+    if not content.strip():
+        raise _broken(
+            path, "is empty, expected a header", "restore the file; an empty table has its header line"
+        )
+    return content
+
+
+def _decode(path: Path, content: bytes) -> str:
+    head = content[:64]
+    if head.startswith((b"\xff\xfe", b"\xfe\xff")) or head[1::2].count(0) > 8 or head[::2].count(0) > 8:
+        raise _broken(path, "is UTF-16, expected UTF-8", "save it again as CSV in UTF-8")
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        before = content[: error.start]
+        line = len(before.splitlines()) + (before.endswith((b"\n", b"\r")) or not before)
+        raise _broken(
+            path,
+            f"is not UTF-8: byte 0x{content[error.start]:02x} at offset {error.start}, line {line}",
+            "save it again as CSV in UTF-8",
+            line=line,
+        ) from error
+
+
+def _records(path: Path, lines: list[str]) -> Iterator[tuple[int, str, list[str]]]:
+    """Yield (first physical line, text with line ends, cells) of each record; a blank line has no cells."""
+    reader = csv.reader(lines)
+    start = 0
+    try:
+        for cells in reader:
+            end = reader.line_num
+            raw = lines[start] if end == start + 1 else "".join(lines[start:end])
+            if end == len(lines) and _is_open(raw):
+                raise _broken(
+                    path,
+                    f"line {start + 1}: a quoted cell is never closed",
+                    "correct the quotes by hand",
+                    line=start + 1,
+                )
+            yield start + 1, raw, cells
+            start = end
+    except csv.Error as error:
+        raise _broken(
+            path, f"line {start + 1}: {error}", "correct the line by hand", line=start + 1
+        ) from error
+
+
+_CELL = re.compile(r'(?:"(?:[^"]|"")*"[^,\r\n]*|(?!")[^,\r\n]*)(?:,|[\r\n]+\Z|\Z)')
+
+
+def _is_open(raw: str) -> bool:
+    position = 0
+    while position < len(raw):
+        match = _CELL.match(raw, position)
+        if match is None:
+            return True
+        position = match.end()
+    return False
+
+
+def _header(path: Path, line: int, names: list[str], text: str, required: Sequence[str]) -> tuple[str, ...]:
+    renamed = column_meanings().renamed
+    stripped = [name.strip() for name in names]
+    header = tuple(
+        renamed[name] if name in renamed and renamed[name] not in stripped else name for name in stripped
+    )
+    missing = [column for column in required if column not in header]
+    if missing:
+        for separator, word in ((";", "';'"), ("\t", "a tab")):
+            if missing[0] in [name.strip().strip('"') for name in text.strip().split(separator)]:
+                raise _broken(
+                    path,
+                    f"is separated by {word}, expected ','",
+                    "the file was saved by a spreadsheet; export it again with commas and decimal points",
+                    line=line,
+                )
+        raise _broken(
+            path,
+            f"line {line}: no column {', '.join(map(repr, missing))}, the header has {_listed(header)}",
+            "a table has one row per call, with its tensors in the columns "
+            "Input Shapes, Input Data Types, Input Formats, Output Shapes, ...",
+            line=line,
+            column=missing[0],
+        )
+    twice = [name for name, count in Counter(header).items() if count > 1 and name]
+    if twice:
+        raise _broken(
+            path,
+            f"line {line}: column {twice[0]!r} stands twice in the header",
+            "remove one of the two by hand",
+            line=line,
+            column=twice[0],
+        )
+    return header
+
+
+def _is_heading(cells: Sequence[str], header: Sequence[str]) -> bool:
+    names = {cell.strip().removeprefix(_BOM) for cell in cells}
+    return len(names) > 1 and ("Input Shapes" in names or names == set(header))
+
+
+def _line_end(text: str) -> str:
+    return text[len(text.rstrip("\r\n")) :]
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = ", ".join(repr(name) for name in names[:6])
+    return f"{shown}, ... ({len(names)} columns)" if len(names) > 6 else shown
+
+
+def _broken(
+    path: Path, what: str, hint: str | None = None, *, line: int | None = None, column: str | None = None
+) -> TableError:
+    return TableError(f"{path} {what}", hint=hint, path=path, line=line, column=column)
