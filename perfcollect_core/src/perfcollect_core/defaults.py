@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from .cases import Case, Cost, MatchedRows, Row, RunRequest, Skip
 from .environment import Device, DeviceFamily
+from .errors import CaseError
 from .measurements import Inputs, Kernel, Measurement, Plan, Samples
 from .specs import GridRequest, OperatorSpec
 from .tensors import TensorSpec, parse_signature
@@ -78,7 +79,11 @@ class Defaults:
     ) -> MatchedRows:
         cases, skips = [], []
         for row in rows:
-            made = self._hook.perfcollect_make_case(spec=spec, row=row)
+            try:
+                made = self._hook.perfcollect_make_case(spec=spec, row=row)
+            except CaseError as error:
+                # One row that cannot be called must not end the others.
+                made = Skip.invalid(str(error))
             if isinstance(made, Case):
                 cases.append(made)
             else:

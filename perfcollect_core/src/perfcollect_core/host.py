@@ -6,6 +6,8 @@ name, then exactly one operator plugin; the last registered answers first.
 
 from __future__ import annotations
 
+import difflib
+import inspect
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
@@ -16,7 +18,7 @@ from . import hookspecs
 from .cases import Case, Cost, MatchedRows, Row, RunRequest, Skip
 from .defaults import Defaults
 from .environment import Device, DeviceFamily
-from .errors import PerfcollectError, PluginContractError
+from .errors import PerfcollectError, PluginContractError, PluginError
 from .loading import LoadedPlugin
 from .markers import PROJECT
 from .measurements import Inputs, Kernel, Measurement, Plan, Reference, Samples
@@ -25,7 +27,7 @@ from .specs import GridRequest, OperatorSpec
 if TYPE_CHECKING:
     from pluggy import HookRelay
 
-__all__ = ["LoadedPlugin", "OperatorHost", "compose"]
+__all__ = ["LoadedPlugin", "OperatorHost", "compose", "read_spec"]
 
 _T = TypeVar("_T")
 
@@ -37,17 +39,20 @@ class _Manager(pluggy.PluginManager):
         if not name.startswith("perfcollect_"):
             return None
         opts = super().parse_hookimpl_opts(plugin, name)
-        if opts is None and callable(getattr(plugin, name)):
-            # A module of plain functions is a plugin: the prefix is marker enough.
-            opts = {
-                "wrapper": False,
-                "hookwrapper": False,
-                "optionalhook": False,
-                "tryfirst": False,
-                "trylast": False,
-                "specname": None,
-            }
-        return opts
+        if opts is not None:
+            # The order is composition's to say, and a hook that may be missing is a misspelt one.
+            return {**opts, "optionalhook": False, "tryfirst": False, "trylast": False}
+        if not inspect.isroutine(getattr(plugin, name)):
+            return None
+        # A module of plain functions is a plugin: the prefix is marker enough.
+        return {
+            "wrapper": False,
+            "hookwrapper": False,
+            "optionalhook": False,
+            "tryfirst": False,
+            "trylast": False,
+            "specname": None,
+        }
 
 
 @attrs.frozen(eq=False)
@@ -64,12 +69,7 @@ class OperatorHost:
 
     def spec(self) -> OperatorSpec:
         """Return the operator's spec; raises ``PluginContractError`` where the plugin gives none for its name."""
-        spec = self._call("perfcollect_operator_spec", OperatorSpec, operator=self.operator)
-        if spec.name != self.operator:
-            raise self._broken(
-                "perfcollect_operator_spec", f"a spec named {self.operator!r}", repr(spec.name)
-            )
-        return spec
+        return _spec_of(LoadedPlugin(self.operator, None, self.provider), self._hook)
 
     def match_rows(self, spec: OperatorSpec, rows: Sequence[Row], request: RunRequest) -> MatchedRows:
         """Match rows to cases; raises ``PluginContractError`` where a row got lost."""
@@ -78,13 +78,19 @@ class OperatorHost:
         lost = [row.ref for row in rows if row.ref not in returned]
         if lost:
             raise self._broken("perfcollect_match_rows", f"all {len(rows)} rows back", f"{len(lost)} missing")
+        for _, skip in matched.skips:
+            if not isinstance(skip, Skip):
+                raise self._broken("perfcollect_make_case", "Case or Skip", type(skip).__name__)
         return matched
 
     def make_case(self, spec: OperatorSpec, row: Row) -> Case | Skip:
         return self._call("perfcollect_make_case", (Case, Skip), spec=spec, row=row)
 
     def canonical_key(self, spec: OperatorSpec, row: Row) -> tuple[str, ...]:
-        return self._call("perfcollect_canonical_key", tuple, spec=spec, row=row)
+        key = self._call("perfcollect_canonical_key", tuple, spec=spec, row=row)
+        if not all(isinstance(part, str) for part in key):
+            raise self._broken("perfcollect_canonical_key", "a tuple of text", repr(key))
+        return key
 
     def generate_rows(
         self, spec: OperatorSpec, templates: Sequence[Row], request: GridRequest
@@ -120,28 +126,16 @@ class OperatorHost:
         )
         if len(patches) != len(rows):
             raise self._broken("perfcollect_write_back", f"{len(rows)} patches", str(len(patches)))
+        for patch in patches:
+            if not (isinstance(patch, Mapping) and all(isinstance(cell, str) for cell in patch.values())):
+                raise self._broken("perfcollect_write_back", "cells as text by column", repr(patch))
         return patches
 
     def _call(self, hook: str, expected: type[_T] | tuple[type, ...], **arguments: object) -> _T:
-        try:
-            answer = getattr(self._hook, hook)(**arguments)
-        except PerfcollectError as error:
-            if getattr(error, "provider", "") is None:
-                error.provider = self.provider  # type: ignore[attr-defined]  # only PluginError has it
-            raise
-        if not isinstance(answer, expected):
-            wanted = (
-                expected.__name__ if isinstance(expected, type) else " or ".join(t.__name__ for t in expected)
-            )
-            raise self._broken(hook, wanted, type(answer).__name__)
-        return answer  # type: ignore[return-value]  # checked above
+        return _call(self._hook, hook, expected, LoadedPlugin(self.operator, None, self.provider), arguments)
 
     def _broken(self, hook: str, expected: str, got: str) -> PluginContractError:
-        return PluginContractError(
-            f"{hook} of operator {self.operator!r} ({self.provider}): expected {expected}, got {got}",
-            hint=f"report this to the authors of {self.provider}",
-            provider=self.provider,
-        )
+        return _broken(hook, self.operator, self.provider, expected, got)
 
 
 def compose(
@@ -153,30 +147,112 @@ def compose(
         PluginContractError: A plugin has a hook that does not exist, or takes an argument the hook does not pass.
     """
     if not isinstance(family.plugin, DeviceFamily):
-        missing = [
-            n for n in ("name", "cores", "dtypes", "probe", "measure") if not hasattr(family.plugin, n)
-        ]
+        lacks = [name for name in _FAMILY_MEMBERS if not hasattr(family.plugin, name)]
         raise PluginContractError(
             f"device family {family.name!r} ({family.provider}): expected the DeviceFamily protocol, "
-            f"got {type(family.plugin).__name__} without {', '.join(missing) or 'all of its methods'}",
+            f"got {type(family.plugin).__name__} without {', '.join(lacks)}",
+            hint=f"report this to the authors of {family.provider}",
             provider=family.provider,
         )
     manager = _Manager(PROJECT)
     manager.add_hookspecs(hookspecs)
-    layers = [
-        LoadedPlugin("defaults", Defaults(manager.hook, family.plugin)),
-        family,
-        *sorted(wrappers, key=lambda w: w.name),
-        operator,
-    ]
-    for layer in layers:
-        try:
-            manager.register(layer.plugin, name=f"{layer.provider}:{layer.name}")
-            manager.check_pending()
-        except pluggy.PluginValidationError as error:
-            raise PluginContractError(
-                f"plugin {layer.name!r} ({layer.provider}) does not fit the hooks: {error}",
-                hint=f"the hooks are {', '.join(hookspecs.HOOKS)}",
-                provider=layer.provider,
-            ) from None
+    _register(manager, LoadedPlugin("defaults", Defaults(manager.hook, family.plugin)))
+    for layer in (family, *sorted(wrappers, key=lambda wrapper: wrapper.name), operator):
+        _register(manager, layer)
     return OperatorHost(operator.name, operator.provider, family.plugin, manager.hook)
+
+
+def read_spec(operator: LoadedPlugin) -> OperatorSpec:
+    """Return what an operator says about itself, where no device family is at hand (listings, new tables)."""
+    manager = _Manager(PROJECT)
+    manager.add_hookspecs(hookspecs)
+    _register(manager, operator)
+    return _spec_of(operator, manager.hook)
+
+
+_FAMILY_MEMBERS = (
+    *(name for name in DeviceFamily.__annotations__),
+    *(name for name, member in vars(DeviceFamily).items() if inspect.isfunction(member) and name[0] != "_"),
+)
+
+
+def _register(manager: _Manager, layer: LoadedPlugin) -> None:
+    for name in dir(layer.plugin):
+        if not name.startswith("perfcollect_") or name in hookspecs.HOOKS:
+            continue
+        opts = manager.parse_hookimpl_opts(layer.plugin, name)
+        if opts is not None and opts.get("specname") is None:
+            close = difflib.get_close_matches(name, hookspecs.HOOKS, n=1)
+            raise PluginContractError(
+                f"plugin {layer.name!r} ({layer.provider}) has hook {name!r}, which does not exist",
+                hint=f"did you mean {close[0]}?" if close else f"the hooks are {', '.join(hookspecs.HOOKS)}",
+                provider=layer.provider,
+            )
+    try:
+        manager.register(layer.plugin, name=f"{layer.provider}:{layer.name}")
+        manager.check_pending()
+    except (pluggy.PluginValidationError, ValueError) as error:
+        # ValueError is pluggy's word for one object, or two equal ones, registered twice.
+        raise PluginContractError(
+            f"plugin {layer.name!r} ({layer.provider}) does not fit the hooks: {' '.join(str(error).split())}",
+            hint=f"report this to the authors of {layer.provider}",
+            provider=layer.provider,
+        ) from None
+
+
+def _spec_of(operator: LoadedPlugin, relay: HookRelay) -> OperatorSpec:
+    hook = "perfcollect_operator_spec"
+    spec = _call(relay, hook, OperatorSpec, operator, {"operator": operator.name})
+    if spec.name != operator.name:
+        wanted = f"a spec named {operator.name!r}"
+        raise _broken(hook, operator.name, operator.provider, wanted, repr(spec.name))
+    for field in ("families", "aliases", "kernels", "key_columns", "assumptions"):
+        # ("ascend") is a text, and would be iterated by its letters.
+        if isinstance(getattr(spec, field), str):
+            raise _broken(hook, operator.name, operator.provider, f"a tuple in {field}", "a text")
+    return spec
+
+
+def _call(
+    relay: HookRelay,
+    hook: str,
+    expected: type[_T] | tuple[type, ...],
+    operator: LoadedPlugin,
+    arguments: Mapping[str, object],
+) -> _T:
+    try:
+        answer = getattr(relay, hook)(**arguments)
+    except PluginError as error:
+        error.provider = error.provider or operator.provider
+        raise
+    except PerfcollectError:
+        raise
+    except Exception as error:
+        if hook in _WORKER_HOOKS:
+            # The worker tells failures of a case apart by what torch raised.
+            raise
+        cause = f"{type(error).__name__}: {error}"
+        raise PluginContractError(
+            f"{hook} of operator {operator.name!r} ({operator.provider}) raised {' '.join(cause.split())}",
+            hint=f"report this to the authors of {operator.provider}; -v shows where",
+            provider=operator.provider,
+        ) from error
+    if not isinstance(answer, expected):
+        wanted = (
+            expected.__name__ if isinstance(expected, type) else " or ".join(t.__name__ for t in expected)
+        )
+        raise _broken(hook, operator.name, operator.provider, wanted, type(answer).__name__)
+    return answer  # type: ignore[return-value]  # checked above
+
+
+_WORKER_HOOKS = frozenset(
+    f"perfcollect_{name}" for name in ("make_inputs", "bind_kernel", "reference", "measure")
+)
+
+
+def _broken(hook: str, operator: str, provider: str, expected: str, got: str) -> PluginContractError:
+    return PluginContractError(
+        f"{hook} of operator {operator!r} ({provider}): expected {expected}, got {got}",
+        hint=f"report this to the authors of {provider}",
+        provider=provider,
+    )
