@@ -92,6 +92,20 @@ class Case:
     def outputs(self) -> tuple[TensorSpec, ...]:
         return self.signature.outputs
 
+    def integer(self, name: str) -> int:
+        """Return parameter *name*, a whole number."""
+        value = self.params[name]
+        if not isinstance(value, int):
+            raise TypeError(f"parameter {name!r} is {value!r}, expected an integer")
+        return value
+
+    def integers(self, name: str) -> tuple[int, ...]:
+        """Return parameter *name*, a sequence of whole numbers (JSON makes lists of tuples)."""
+        value = self.params[name]
+        if not isinstance(value, (tuple, list)):
+            raise TypeError(f"parameter {name!r} is {value!r}, expected integers")
+        return tuple(int(str(item)) for item in value)
+
 
 @attrs.frozen
 class Skip:

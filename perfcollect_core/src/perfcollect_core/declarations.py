@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from .cases import Case, Cost, Param, Row, Skip
+from .cases import Case, Cost, MatchedRows, Param, Row, RunRequest, Skip
 from .defaults import default_case
 from .environment import Device, Need
 from .measurements import Inputs, Kernel, Reference, Tolerance
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["DeclaredOperator", "bytes_moved", "declare", "flops_per_output", "read_examples"]
 
 CostRule = Callable[[Case], Cost]
+ReferenceRule = Callable[[Case, Inputs], "tuple[Tensor | None, ...] | Reference"]
 Tolerances = Sequence[Tolerance] | Callable[[Case], tuple[Tolerance, ...]]
 
 
@@ -64,10 +65,13 @@ class DeclaredOperator:
     scalar_second: bool
     keywords: Mapping[str, Param]
     cost: CostRule
+    columns: Mapping[str, str]
     infer: Callable[[Case], Case | Skip] | None
+    unavailable: Callable[[Case, str], Skip | None] | None
+    canonical_key: Callable[[OperatorSpec, Row], tuple[str, ...] | None] | None
     values: Mapping[str, Callable[[ValueMaker, Case], Tensor]]
     call: Callable[[Case, Inputs, Device], Kernel] | None
-    reference: Callable[[Case, Inputs], tuple[Tensor | None, ...]] | None
+    reference: ReferenceRule | None
     tolerances: Tolerances
     examples: tuple[str, str] | None
 
@@ -77,14 +81,36 @@ class DeclaredOperator:
         return attrs.evolve(self.operator, examples=read_examples(*self.examples))
 
     def perfcollect_make_case(self, spec: OperatorSpec, row: Row) -> Case | Skip:
-        made = default_case(spec, row, params=self.keywords)
+        recorded = {name: row.get(column) for name, column in self.columns.items() if row.get(column)}
+        params = {name: int(text) if text.isdecimal() else text for name, text in recorded.items()}
+        made = default_case(spec, row, params={**self.keywords, **params})
         if isinstance(made, Skip):
             return made
-        recorded = sum(not t.is_absent for t in made.signature.inputs)
-        if recorded not in self.counts:
+        count = sum(not t.is_absent for t in made.signature.inputs)
+        if count not in self.counts:
             wanted = " or ".join(map(str, self.counts))
-            return Skip.invalid(f"{spec.name} records {recorded} input tensors, expected {wanted}")
+            return Skip.invalid(f"{spec.name} records {count} input tensors, expected {wanted}")
         return self.infer(made) if self.infer else made
+
+    def perfcollect_match_rows(
+        self, spec: OperatorSpec, rows: Sequence[Row], request: RunRequest
+    ) -> MatchedRows | None:
+        if self.unavailable is None:
+            return None
+        cases: list[Case] = []
+        skips: list[tuple[Row, Skip]] = []
+        for row in rows:
+            made = self.perfcollect_make_case(spec, row)
+            if isinstance(made, Case):
+                made = self.unavailable(made, request.family) or made
+            if isinstance(made, Case):
+                cases.append(made)
+            else:
+                skips.append((row, made))
+        return MatchedRows(tuple(cases), tuple(skips))
+
+    def perfcollect_canonical_key(self, spec: OperatorSpec, row: Row) -> tuple[str, ...] | None:
+        return self.canonical_key(spec, row) if self.canonical_key else None
 
     def perfcollect_estimate_cost(self, case: Case) -> Cost:
         return self.cost(case)
@@ -111,8 +137,11 @@ class DeclaredOperator:
     def perfcollect_reference(self, case: Case, inputs: Inputs, device: Device) -> Reference | None:
         if self.reference is None:
             return None
+        answer = self.reference(case, inputs)
+        if isinstance(answer, Reference):
+            return answer
         tolerances = self.tolerances(case) if callable(self.tolerances) else tuple(self.tolerances)
-        return Reference(self.reference(case, inputs), tolerances)
+        return Reference(answer, tolerances)
 
 
 def resolve(path: str) -> Callable[..., object]:
@@ -145,10 +174,13 @@ def declare(
     value_policy: str = "floats N(0, 1), int8 full range, other integers 0..7, seeded by row",
     assumptions: Sequence[str] = (),
     negative: Sequence[Mapping[str, str]] = (),
+    columns: Mapping[str, str] | None = None,
     infer: Callable[[Case], Case | Skip] | None = None,
+    unavailable: Callable[[Case, str], Skip | None] | None = None,
+    canonical_key: Callable[[OperatorSpec, Row], tuple[str, ...] | None] | None = None,
     values: Mapping[str, Callable[[ValueMaker, Case], Tensor]] | None = None,
     call: Callable[[Case, Inputs, Device], Kernel] | None = None,
-    reference: Callable[[Case, Inputs], tuple[Tensor | None, ...]] | None = None,
+    reference: ReferenceRule | None = None,
     tolerances: Tolerances = (_LOOSE,),
 ) -> DeclaredOperator:
     """Declare an operator that is one torch call.
@@ -164,7 +196,10 @@ def declare(
         examples: CSV file of example rows, relative to the package that declares.
         summary: What it computes, one line.
         aliases, families, needs, key_columns, axes, value_policy, assumptions, negative: As in ``OperatorSpec``.
+        columns: Parameters read from metadata columns where the row has them (whole numbers become integers).
         infer: Completes or refuses a case (parent; no torch).
+        unavailable: Skips a case on one device family.
+        canonical_key: The key that rows of equal work share; ``None`` leaves a row to the default.
         values: Draws single inputs by name.
         call: Binds the kernel where it is not a plain call.
         reference: Outputs in higher precision, by other means than the call itself.
@@ -190,7 +225,7 @@ def declare(
         inputs=slots,
         outputs=tuple(outputs),
         aliases=tuple(aliases),
-        key_columns=tuple(key_columns),
+        key_columns=(*key_columns, *(columns or {}).values()),
         axes=tuple(axes),
         needs=tuple(needs),
         value_policy=value_policy,
@@ -204,7 +239,10 @@ def declare(
         scalar_second=scalar_second,
         keywords=keywords or {},
         cost=cost,
+        columns=columns or {},
         infer=infer,
+        unavailable=unavailable,
+        canonical_key=canonical_key,
         values=values or {},
         call=call,
         reference=reference,
