@@ -50,7 +50,9 @@ def summary_lines(summary: RunSummary, report: str | None = None) -> list[str]:
 
 
 def _table(summary: RunSummary) -> list[str]:
-    rows = [("operator", "measured", "failed", "skipped", "updated", "added", "deleted")]
+    rows: list[tuple[str, ...]] = [
+        ("operator", "measured", "failed", "skipped", "updated", "added", "deleted")
+    ]
     operators = dict.fromkeys(
         [t.operator for t in summary.tables] + [result.operator for result in summary.results]
     )

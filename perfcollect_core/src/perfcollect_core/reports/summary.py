@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timezone
@@ -12,6 +13,8 @@ import attrs
 from perfcollect_core.cases import Outcome
 
 __all__ = ["Hotspot", "Mixture", "RowResult", "RunSummary", "TableSummary", "find_mixtures"]
+
+_SAMPLE_COUNT = re.compile(r"[\s,;]*\bn=\d+")
 
 
 @attrs.frozen
@@ -161,10 +164,16 @@ class RunSummary:
 
 
 def find_mixtures(tables: Iterable[TableSummary]) -> tuple[Mixture, ...]:
-    """Return the tables whose valid rows carry more than one provenance, most rows first."""
+    """Return the tables whose valid rows carry more than one provenance, most rows first.
+
+    How many samples a value rests on (``n=30``) differs from row to row and makes no mixture.
+    """
     found = []
     for table in tables:
-        counts = {text or "not recorded": count for text, count in table.measured_with.items() if count}
+        counts: Counter[str] = Counter()
+        for text, count in table.measured_with.items():
+            counts[_SAMPLE_COUNT.sub("", text).strip() or "not recorded"] += count
+        counts = +counts
         if len(counts) > 1:
             ordered = dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
             found.append(Mixture(table.table, ordered))
