@@ -25,8 +25,7 @@ def replace_file(path: Path, content: bytes) -> None:
     target = Path(os.path.realpath(path))
     partial = target.with_name(target.name + PARTIAL)
     try:
-        mode = target.stat().st_mode & 0o7777 if target.exists() else None
-        _write_synced(partial, content, mode)
+        _write_synced(partial, content, target.stat() if target.exists() else None)
         partial.replace(target)
     except OSError as error:
         _remove(partial)
@@ -49,14 +48,17 @@ def remove_partials(directory: Path) -> tuple[Path, ...]:
     return left
 
 
-def _write_synced(path: Path, content: bytes, mode: int | None) -> None:
+def _write_synced(path: Path, content: bytes, old: os.stat_result | None) -> None:
     _remove(path)
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666)
     with os.fdopen(descriptor, "wb") as stream:
         stream.write(content)
         stream.flush()
-        if mode is not None:
-            path.chmod(mode)
+        if old is not None:
+            path.chmod(old.st_mode & 0o7777)
+            # An administrator's run must not take the file from its owner; others may not give files away.
+            with contextlib.suppress(OSError, AttributeError):
+                os.chown(path, old.st_uid, old.st_gid)
         os.fsync(stream.fileno())
 
 

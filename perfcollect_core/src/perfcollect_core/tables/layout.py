@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import attrs
-from packaging.version import InvalidVersion, Version
 
 from perfcollect_core.errors import DataError, UsageError
 
-from .identity import IDENTITY_FILE
+from .listing import DatabaseEntry, directories, list_databases
 from .versions import (
     StackVersions,
     detect_cann,
@@ -74,19 +72,6 @@ class LocatedDatabase:
     notes: tuple[str, ...] = ()
 
 
-@attrs.frozen
-class DatabaseEntry:
-    """One database below a root; ``stack`` is ``None`` outside ``vllm_ascend``."""
-
-    path: Path
-    device: str
-    stack: StackVersions | None = None
-
-    @property
-    def variant(self) -> bool:
-        return self.stack is not None and bool(self.stack.variant)
-
-
 def locate_database(
     options: DatabaseOptions,
     *,
@@ -137,7 +122,7 @@ def find_database(options: DatabaseOptions, *, family: str, device_name: str) ->
         path = next(
             (
                 entry
-                for entry in _directories(directory)
+                for entry in directories(directory)
                 if entry.name.startswith("torch") and same_version(entry.name.removeprefix("torch"), torch)
             ),
             path,
@@ -154,41 +139,6 @@ def data_root(options: DatabaseOptions) -> tuple[Path, str]:
     return (_REPOSITORY_ROOT if _REPOSITORY_ROOT.is_dir() else Path("data")), "default"
 
 
-def list_databases(root: Path) -> tuple[DatabaseEntry, ...]:
-    """Return the databases below *root*: by device, then in version order, variants after the version they belong to.
-
-    Raises:
-        DataError: *root* is no directory.
-    """
-    if not root.is_dir():
-        raise DataError(
-            f"data root {root} is not a directory", hint="name the root as perfcollect db list ROOT"
-        )
-    entries = []
-    for device in _directories(root):
-        for directory in _directories(device / "vllm_ascend"):
-            if stack := parse_directory_name(directory.name):
-                entries.append(DatabaseEntry(directory, device.name, stack))
-        entries.extend(DatabaseEntry(d, device.name) for d in _directories(device / "hccl"))
-        entries.extend(
-            DatabaseEntry(directory, device.name)
-            for directory in _directories(device)
-            if directory.name.startswith("torch") or (directory / IDENTITY_FILE).is_file()
-        )
-    return tuple(sorted(entries, key=_entry_order))
-
-
-def _entry_order(entry: DatabaseEntry) -> tuple[object, ...]:
-    if entry.stack is not None:
-        vllm, torch, cann, variant = entry.stack.order
-        return (entry.device, 0, vllm, torch, cann, variant)
-    word = re.sub(r"^(torch|v)", "", entry.path.name)
-    try:
-        return (entry.device, 1, entry.path.parent.name, Version(word), entry.path.name)
-    except InvalidVersion:
-        return (entry.device, 2, str(entry.path))
-
-
 def _ascend_database(options: DatabaseOptions, root: Path, origin: str) -> LocatedDatabase:
     device, device_part = _device(options, DEFAULT_ASCEND_DEVICE)
     base = root / device / "vllm_ascend"
@@ -198,7 +148,7 @@ def _ascend_database(options: DatabaseOptions, root: Path, origin: str) -> Locat
     stack, version_parts, notes = _stack(options)
     path = base / stack.directory
     if not path.is_dir():
-        for entry in _directories(base):
+        for entry in directories(base):
             found = parse_directory_name(entry.name)
             if found is not None and found.fits(stack):
                 notes = (*notes, f"using the existing directory {entry.name} for {stack.directory}")
@@ -259,7 +209,7 @@ def _latest(options: DatabaseOptions, base: Path, parts: tuple[str, ...]) -> Loc
     }
     candidates = [
         (stack.order, entry)
-        for entry in _directories(base)
+        for entry in directories(base)
         if (stack := parse_directory_name(entry.name))
         and stack.is_release
         and all(same_version(getattr(stack, part).partition("+")[0], text) for part, text in wanted.items())
@@ -304,13 +254,8 @@ def _nearest(path: Path) -> list[str]:
     parent = path.parent
     while not parent.is_dir() and parent != parent.parent:
         parent = parent.parent
-    inside = [str(entry) for entry in _directories(parent)]
+    inside = [str(entry) for entry in directories(parent)]
     return inside[:4] or [str(parent)]
-
-
-def _directories(path: Path) -> Iterator[Path]:
-    with contextlib.suppress(OSError):
-        yield from sorted(p for p in path.iterdir() if p.is_dir() and not p.name.startswith("."))
 
 
 def _print(note: str) -> None:

@@ -34,6 +34,8 @@ def database_lock(database: Path, *, wait_seconds: float = 0.0) -> Iterator[None
         DatabaseLockedError: Another process has held it for *wait_seconds*; the message names it.
         DataError: The directory is missing or not writable.
     """
+    if not database.is_dir():
+        raise DataError(f"database {database} is not a directory", hint="name an existing one")
     lock = FileLock(str(database / _LOCK), timeout=wait_seconds)
     _acquire(lock, database, wait_seconds)
     try:

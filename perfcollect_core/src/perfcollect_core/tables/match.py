@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from .read import Table
 
-__all__ = ["duplicate_keys", "operator_name", "raw_key", "separating_columns"]
+__all__ = ["duplicate_keys", "operator_name", "raw_key", "raw_keys", "separating_columns"]
 
 
 def operator_name(name: str) -> str:
@@ -42,13 +42,26 @@ def raw_key(operator: str, cells: Mapping[str, str]) -> tuple[str, ...]:
     Metadata columns (``key_columns.toml``) follow as ``column=value`` where they are not blank: a column added
     later changes no key.
     """
+    return _key(operator, cells, [column for column in column_meanings().key if column in cells])
+
+
+def raw_keys(
+    operator: str, header: Sequence[str], rows: Iterable[Mapping[str, str]]
+) -> Iterator[tuple[str, ...]]:
+    """Yield ``raw_key`` of each of *rows*, all under one *header*."""
+    columns = [column for column in column_meanings().key if column in header]
+    return (_key(operator, cells, columns) for cells in rows)
+
+
+def _key(operator: str, cells: Mapping[str, str], columns: Sequence[str]) -> tuple[str, ...]:
     metadata = []
-    for column in column_meanings().key:
-        text = cells.get(column)
+    for column in columns:
+        text = cells[column]
         if text and (value := text.strip().strip('"').strip()):
             metadata.append(f"{column}={value}")
-    inputs = _canonical(*(cells.get(column) or "" for column in INPUT_COLUMNS))
-    outputs = _canonical(*(cells.get(column) or "" for column in OUTPUT_COLUMNS))
+    get = cells.get
+    inputs = _canonical(*[get(column) or "" for column in INPUT_COLUMNS])
+    outputs = _canonical(*[get(column) or "" for column in OUTPUT_COLUMNS])
     return (operator, *inputs, *outputs[:2], *metadata)
 
 
@@ -81,8 +94,8 @@ def separating_columns(table: Table) -> tuple[str, ...]:
     return tuple(column for column in unknown if column in separating)
 
 
-_slot_shape = lru_cache(maxsize=65536)(lambda slot: format_shape(parse_shape(slot)))
-_SHAPE_SLOT = re.compile(r"[0-9]+(?:,[0-9]+)*", re.ASCII)
+#: A cell in canonical spelling already, every slot with a shape: nearly all of them.
+_PLAIN_SHAPES = re.compile(r'"?((?:[1-9][0-9]*[,;])*[1-9][0-9]*)"?', re.ASCII)
 
 
 @lru_cache(maxsize=4096)
@@ -91,13 +104,24 @@ def _words(cell: str, is_format: bool) -> tuple[str, ...]:
     return tuple(normalise(word) for word in split_slots(cell))
 
 
-@lru_cache(maxsize=65536)
 def _canonical(shapes: str, dtypes: str, formats: str) -> tuple[str, str, str]:
+    plain = _PLAIN_SHAPES.fullmatch(shapes)
+    if plain:
+        count = plain[1].count(";") + 1
+        return plain[1], _beside_all(count, dtypes, False), _beside_all(count, formats, True)
+    return _canonical_slots(shapes, dtypes, formats)
+
+
+@lru_cache(maxsize=4096)
+def _beside_all(count: int, cell: str, is_format: bool) -> str:
+    words = (*_words(cell, is_format), *("",) * count)
+    return ";".join(words[:count])
+
+
+@lru_cache(maxsize=65536)
+def _canonical_slots(shapes: str, dtypes: str, formats: str) -> tuple[str, str, str]:
     try:
-        slots = [
-            slot if _SHAPE_SLOT.fullmatch(slot) and slot[0] != "0" else _slot_shape(slot)
-            for slot in split_slots(shapes)
-        ]
+        slots = [format_shape(parse_shape(slot)) for slot in split_slots(shapes)]
     except ValueError:
         # A shape that does not parse (N/A beside numbers, text) still tells rows apart by its text.
         return shapes.strip(), dtypes.strip(), formats.strip()
@@ -108,5 +132,5 @@ def _canonical(shapes: str, dtypes: str, formats: str) -> tuple[str, str, str]:
 
 def _beside(slots: list[str], words: tuple[str, ...]) -> str:
     """Keep the word of each slot that has a shape: ``DT_UNDEFINED``, ``NULL`` and blank beside none are equal."""
-    padded = (*words, *("" for _ in range(len(slots) - len(words))))
+    padded = (*words, *("",) * len(slots))
     return ";".join(word if slot else "" for slot, word in zip(slots, padded, strict=False))

@@ -183,9 +183,9 @@ def _rewritten(
             changed = edits.get(index, {})
             text = _edited(raw, table.header, plan, changed) if changed or reshape else raw
             pieces.append((index, text))
-    bom = "\ufeff" if table._bom else ""
+    start = ("\ufeff" if table._bom else "") + table._lead
     if not appended:
-        return bom + head + "".join(text for _, text in pieces)
+        return start + head + "".join(text for _, text in pieces)
     rows = [
         *(({**table.rows[i].cells, **edits.get(i, {})}, text) for i, text in pieces if i is not None),
         *((cells, _line([cells.get(name, "") for name in plan.names])) for cells in appended),
@@ -193,7 +193,7 @@ def _rewritten(
     rows.sort(key=lambda pair: consumer_order(pair[0]), reverse=True)
     blanks = [text for index, text in pieces if index is None]
     ended = (_ended(text, table._newline) for text in (head, *(text for _, text in rows), *blanks))
-    return bom + "".join(ended)
+    return start + "".join(ended)
 
 
 def _edited(raw: str, header: Sequence[str], plan: _ColumnPlan, changed: Mapping[str, str]) -> str:

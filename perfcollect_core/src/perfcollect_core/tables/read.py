@@ -15,7 +15,8 @@ from perfcollect_core.cases import Row, RowRef
 from perfcollect_core.errors import DataError, TableError
 
 from .columns import column_meanings
-from .match import operator_name, raw_key
+from .encoding import broken_table, read_text
+from .match import operator_name, raw_keys
 
 __all__ = [
     "REQUIRED_COLUMNS",
@@ -29,7 +30,6 @@ __all__ = [
 
 REQUIRED_COLUMNS = ("Input Shapes", "Output Shapes")
 
-_LFS = b"version https://git-lfs.github.com/spec/"
 _BOM = "\ufeff"
 
 
@@ -60,6 +60,7 @@ class Table:
     torn: tuple[TornRow, ...] = ()
     _bom: bool = attrs.field(default=False, repr=False)
     _newline: str = attrs.field(default="\r\n", repr=False)
+    _lead: str = attrs.field(default="", repr=False)
     _header_text: str = attrs.field(default="", repr=False)
     #: The text of each row with its line end, and what is between rows (blank lines) with index ``None``.
     _pieces: tuple[tuple[int | None, str], ...] = attrs.field(default=(), repr=False)
@@ -119,84 +120,58 @@ def read_table(path: Path, *, required: Sequence[str] = REQUIRED_COLUMNS) -> Tab
 
 def scan_table(path: Path, *, required: Sequence[str] = REQUIRED_COLUMNS) -> Table:
     """Read the table at *path*, leaving lines that are no rows in ``torn`` instead of refusing them."""
-    text = _decode(path, _content(path))
+    text = read_text(path)
     bom = text.startswith(_BOM)
     lines = list(io.StringIO(text[1:] if bom else text, newline=""))
     records = _records(path, lines)
+    lead = ""
     header_line, header_text, names = next(records, (0, "", []))
+    while header_line and not any(name.strip() for name in names):
+        lead += header_text
+        header_line, header_text, names = next(records, (0, "", []))
     if not names:
-        raise _broken(
+        raise broken_table(
             path, "is empty, expected a header", "restore the file; an empty table has its header line"
         )
     header = _header(path, header_line, names, header_text, required)
-    physical = tuple(name.strip() for name in names)
-    operator = operator_name(path.name)
-    rows: list[Row] = []
+    physical = [name.strip() for name in names]
+    cells_of: list[dict[str, str]] = []
     row_lines: list[int] = []
     torn: list[TornRow] = []
     pieces: list[tuple[int | None, str]] = []
-    seen: Counter[tuple[str, ...]] = Counter()
     width = len(header)
     for line, raw, cells in records:
         if not cells or (len(cells) == 1 < width and not cells[0].strip()):
             pieces.append((None, raw))
-            continue
-        if _is_heading(cells, physical):
+        elif _is_heading(cells, physical):
             torn.append(TornRow(line, "header repeated"))
-            continue
-        if len(cells) != width:
+        elif len(cells) != width:
             torn.append(TornRow(line, f"{len(cells)} cells, header has {width}"))
-            continue
-        named = dict(zip(header, cells, strict=True))
-        key = raw_key(operator, named)
-        rows.append(Row(RowRef(path.name, key, seen[key]), named))
-        seen[key] += 1
-        row_lines.append(line)
-        pieces.append((len(rows) - 1, raw))
+        else:
+            pieces.append((len(cells_of), raw))
+            cells_of.append(dict(zip(header, cells, strict=True)))
+            row_lines.append(line)
     return Table(
         path=path,
         header=header,
-        rows=tuple(rows),
+        rows=_rows(path.name, header, cells_of),
         lines=tuple(row_lines),
         torn=tuple(torn),
         bom=bom,
         newline=_line_end(header_text) or "\r\n",
+        lead=lead,
         header_text=header_text,
         pieces=tuple(pieces),
     )
 
 
-def _content(path: Path) -> bytes:
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise _broken(path, f"cannot be read: {error.strerror or error}") from error
-    if content.startswith(_LFS):
-        size = re.search(rb"^size ([0-9]+)\r?$", content, re.MULTILINE)
-        real = f" (real size {size[1].decode()} bytes)" if size else ""
-        raise _broken(path, f"is a Git LFS pointer{real}, expected a table", "run git lfs pull")
-    if not content.strip():
-        raise _broken(
-            path, "is empty, expected a header", "restore the file; an empty table has its header line"
-        )
-    return content
-
-
-def _decode(path: Path, content: bytes) -> str:
-    head = content[:64]
-    if head.startswith((b"\xff\xfe", b"\xfe\xff")) or head[1::2].count(0) > 8 or head[::2].count(0) > 8:
-        raise _broken(path, "is UTF-16, expected UTF-8", "save it again as CSV in UTF-8")
-    try:
-        return content.decode("utf-8")
-    except UnicodeDecodeError as error:
-        before = content[: error.start]
-        line = len(before.splitlines()) + (before.endswith((b"\n", b"\r")) or not before)
-        raise _broken(
-            path,
-            f"is not UTF-8: byte 0x{content[error.start]:02x} at offset {error.start}, line {line}",
-            "save it again as CSV in UTF-8",
-            line=line,
-        ) from error
+def _rows(table: str, header: Sequence[str], cells_of: Sequence[dict[str, str]]) -> tuple[Row, ...]:
+    seen: Counter[tuple[str, ...]] = Counter()
+    rows = []
+    for key, cells in zip(raw_keys(operator_name(table), header, cells_of), cells_of, strict=True):
+        rows.append(Row(RowRef(table, key, seen[key]), cells))
+        seen[key] += 1
+    return tuple(rows)
 
 
 def _records(path: Path, lines: list[str]) -> Iterator[tuple[int, str, list[str]]]:
@@ -208,7 +183,7 @@ def _records(path: Path, lines: list[str]) -> Iterator[tuple[int, str, list[str]
             end = reader.line_num
             raw = lines[start] if end == start + 1 else "".join(lines[start:end])
             if end == len(lines) and _is_open(raw):
-                raise _broken(
+                raise broken_table(
                     path,
                     f"line {start + 1}: a quoted cell is never closed",
                     "correct the quotes by hand",
@@ -217,7 +192,7 @@ def _records(path: Path, lines: list[str]) -> Iterator[tuple[int, str, list[str]
             yield start + 1, raw, cells
             start = end
     except csv.Error as error:
-        raise _broken(
+        raise broken_table(
             path, f"line {start + 1}: {error}", "correct the line by hand", line=start + 1
         ) from error
 
@@ -245,13 +220,13 @@ def _header(path: Path, line: int, names: list[str], text: str, required: Sequen
     if missing:
         for separator, word in ((";", "';'"), ("\t", "a tab")):
             if missing[0] in [name.strip().strip('"') for name in text.strip().split(separator)]:
-                raise _broken(
+                raise broken_table(
                     path,
                     f"is separated by {word}, expected ','",
                     "the file was saved by a spreadsheet; export it again with commas and decimal points",
                     line=line,
                 )
-        raise _broken(
+        raise broken_table(
             path,
             f"line {line}: no column {', '.join(map(repr, missing))}, the header has {_listed(header)}",
             "a table has one row per call, with its tensors in the columns "
@@ -261,7 +236,7 @@ def _header(path: Path, line: int, names: list[str], text: str, required: Sequen
         )
     twice = [name for name, count in Counter(header).items() if count > 1 and name]
     if twice:
-        raise _broken(
+        raise broken_table(
             path,
             f"line {line}: column {twice[0]!r} stands twice in the header",
             "remove one of the two by hand",
@@ -272,8 +247,10 @@ def _header(path: Path, line: int, names: list[str], text: str, required: Sequen
 
 
 def _is_heading(cells: Sequence[str], header: Sequence[str]) -> bool:
-    names = {cell.strip().removeprefix(_BOM) for cell in cells}
-    return len(names) > 1 and ("Input Shapes" in names or names == set(header))
+    """Tell whether a record is a header once more, of this schema or of another one welded on."""
+    if "Input Shapes" in cells:
+        return True
+    return cells[0].strip().removeprefix(_BOM) == header[0] and {c.strip() for c in cells} >= set(header[1:])
 
 
 def _line_end(text: str) -> str:
@@ -283,9 +260,3 @@ def _line_end(text: str) -> str:
 def _listed(names: Sequence[str]) -> str:
     shown = ", ".join(repr(name) for name in names[:6])
     return f"{shown}, ... ({len(names)} columns)" if len(names) > 6 else shown
-
-
-def _broken(
-    path: Path, what: str, hint: str | None = None, *, line: int | None = None, column: str | None = None
-) -> TableError:
-    return TableError(f"{path} {what}", hint=hint, path=path, line=line, column=column)
