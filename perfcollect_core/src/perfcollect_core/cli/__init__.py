@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import os
 import sys
-import tempfile
-import time
-import traceback
 from collections.abc import Sequence
-from pathlib import Path
+from typing import NamedTuple
 
-import attrs
 import click
 
 from perfcollect_core.errors import PerfcollectError
@@ -23,8 +18,7 @@ from .output import make_streams_safe, note, print_error, set_verbosity, verbosi
 __all__ = ["COMMANDS", "LazyGroup", "main", "perfcollect"]
 
 
-@attrs.frozen
-class LazyCommand:
+class LazyCommand(NamedTuple):
     """Where a command is (``module:attribute`` below ``perfcollect_core.cli``) and its line in ``--help``."""
 
     target: str
@@ -71,6 +65,8 @@ class LazyGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         known = self.list_commands(ctx)
         if args and not args[0].startswith("-") and args[0] not in known:
+            import difflib
+
             close = difflib.get_close_matches(args[0], known, n=2)
             hint = f"; did you mean {' or '.join(close)}?" if close else f"; there are {', '.join(known)}"
             raise click.UsageError(f"there is no command {args[0]!r}{hint}", ctx)
@@ -166,6 +162,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _show_traceback() -> None:
     if verbosity() > 0:
+        import traceback
+
         traceback.print_exc()
 
 
@@ -188,6 +186,11 @@ def _bug(error: Exception) -> int:
 
 
 def _write_bug_log(error: Exception) -> str:
+    import tempfile
+    import time
+    import traceback
+    from pathlib import Path
+
     state = Path(os.environ.get("XDG_STATE_HOME") or "~/.local/state").expanduser()
     name = f"error_{time.strftime('%Y%m%dT%H%M%S')}_{os.getpid()}.log"
     text = f"arguments: {sys.argv!r}\n" + "".join(traceback.format_exception(error))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -67,6 +66,8 @@ def format_option(function: _F) -> _F:
 def emit(result: object, text: str | Sequence[str] | Callable[[], str], output_format: str = "text") -> None:
     """Print *result* as JSON where that was asked for, else *text* (a string, lines, or what makes them)."""
     if output_format == "json":
+        import json
+
         click.echo(json.dumps(result, indent=2, default=str))
         return
     written = text() if callable(text) else text
