@@ -1,0 +1,52 @@
+"""Planning at any world size: says what a sweep would do and never runs one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from perfcollect_core import Missing
+from perfcollect_core.errors import DeviceUnavailableError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+    from torch.distributed import ProcessGroup
+
+    from perfcollect_comm.plan import Config
+
+name = "fake"
+timers = ("none",)
+
+
+def missing(ranks_here: int) -> Missing | None:
+    return Missing(
+        "a communication library", "backend fake only plans", "use --backend gloo, nccl or hccl to measure"
+    )
+
+
+def memory_bytes(ranks_here: int) -> int:
+    return 0
+
+
+def rank_environment(local_rank: int, address: str) -> Mapping[str, str]:
+    return {}
+
+
+def torch_device(local_rank: int) -> str:
+    raise DeviceUnavailableError("backend fake has no device, it only plans")
+
+
+def allocate(config: Config, role: str, numel: int, dtype: str, device: str) -> Tensor:
+    raise DeviceUnavailableError("backend fake has no device, it only plans")
+
+
+def bind(config: Config, source: Tensor, target: Tensor, group: ProcessGroup) -> Callable[[], object]:
+    raise DeviceUnavailableError("backend fake has no device, it only plans")
+
+
+def synchronize() -> None:
+    return None
+
+
+def environment() -> Mapping[str, str]:
+    return {"backend": "fake"}

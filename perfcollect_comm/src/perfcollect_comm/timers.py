@@ -1,0 +1,71 @@
+"""How a rank times its calls."""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable
+
+__all__ = ["time_calls"]
+
+
+def time_calls(
+    timer: str,
+    call: Callable[[], object],
+    repeat: int,
+    refill: Callable[[], object] | None,
+    enter: Callable[[], None],
+    synchronize: Callable[[], None],
+) -> list[float]:
+    """Run *call* *repeat* times and return one duration each, in microseconds.
+
+    *refill* restores the input before each call, outside the number; *enter* counts a call as begun, before it may
+    block. ``host`` takes the clock around a blocking call; ``event`` takes device events and waits once at the end, so
+    that no host synchronisation lies inside a sample.
+    """
+    # A collection of the garbage collector inside one rank's sample would show as skew of all.
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        if timer == "event":
+            return _event_samples(call, repeat, refill, enter, synchronize)
+        return _host_samples(call, repeat, refill, enter)
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def _host_samples(
+    call: Callable[[], object], repeat: int, refill: Callable[[], object] | None, enter: Callable[[], None]
+) -> list[float]:
+    clock = time.perf_counter_ns
+    samples = []
+    for _ in range(repeat):
+        if refill is not None:
+            refill()
+        enter()
+        begin = clock()
+        call()
+        samples.append((clock() - begin) / 1e3)
+    return samples
+
+
+def _event_samples(
+    call: Callable[[], object],
+    repeat: int,
+    refill: Callable[[], object] | None,
+    enter: Callable[[], None],
+    synchronize: Callable[[], None],
+) -> list[float]:
+    import torch
+
+    pairs = [(torch.Event(enable_timing=True), torch.Event(enable_timing=True)) for _ in range(repeat)]
+    for begin, end in pairs:
+        if refill is not None:
+            refill()
+        enter()
+        begin.record()
+        call()
+        end.record()
+    synchronize()
+    return [begin.elapsed_time(end) * 1e3 for begin, end in pairs]
