@@ -1,0 +1,1 @@
+"""Projects that ``perfcollect plugin new`` writes."""
