@@ -37,9 +37,76 @@ class Node:
     control: tuple[str, int]
     token: str
     server: socket.socket | None = None
+
+    @property
+    def coordinates(self) -> bool:
+        return self.server is not None
+
+
+def find_node(
+    *,
+    nproc: int,
+    nnodes: int,
+    node_rank: int | None,
+    master_addr: str | None,
+    master_port: int | None,
+    environ: Mapping[str, str] = os.environ,
+) -> Node:
+    """Work out which node this is.
+
+    Under torchrun every process is a node of one rank. Otherwise the options decide; rank variables in the environment
+    are not obeyed.
+
+    Raises:
+        UsageError: Several nodes without rank, address or port, or a port that is taken.
+    """
+    if "TORCHELASTIC_RUN_ID" in environ:
+        return _torchrun_node(environ)
+    if nnodes == 1:
+        server = listen("127.0.0.1", master_port or 0)
+        address = ("127.0.0.1", int(server.getsockname()[1]))
+        return Node(0, 1, tuple(range(nproc)), nproc, address, secrets.token_hex(8), server)
+    if node_rank is None or master_addr is None or master_port is None:
+        given = {"--node-rank": node_rank, "--master-addr": master_addr, "--master-port": master_port}
+        missing = ", ".join(option for option, value in given.items() if value is None)
+        raise UsageError(
+            f"{nnodes} nodes without {missing}",
+            hint="give every node the same --master-addr and --master-port and its own --node-rank",
+        )
+    if not 0 <= node_rank < nnodes:
+        raise UsageError(f"node rank {node_rank}, expected 0 to {nnodes - 1}", hint="number the nodes from 0")
+    if master_addr in ("127.0.0.1", "localhost", "::1"):
+        raise UsageError(
+            f"master address {master_addr} with {nnodes} nodes: other hosts cannot reach it",
+            hint="give an address of node 0 that the other nodes can reach",
+        )
+    ranks = tuple(range(node_rank * nproc, (node_rank + 1) * nproc))
+    # Nodes started by hand share no secret; the port is the agreement.
+    token = f"perfcollect-comm-{master_port}"
+    listening = listen(master_addr, master_port) if node_rank == 0 else None
+    return Node(node_rank, nnodes, ranks, nproc * nnodes, (master_addr, master_port), token, listening)
+
+
+def _torchrun_node(environ: Mapping[str, str]) -> Node:
+    # The one place where a parent imports torch: torchrun's own store says where the coordinator listens.
+    from datetime import timedelta
+
+    from torch.distributed import TCPStore
+
+    rank, world, local = int(environ["RANK"]), int(environ["WORLD_SIZE"]), int(environ["LOCAL_RANK"])
+    address, port = environ["MASTER_ADDR"], int(environ["MASTER_PORT"])
+    agent_store = environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    store = TCPStore(
+        address,
+        port,
+        is_master=rank == 0 and not agent_store,
+        timeout=timedelta(seconds=300),
+        wait_for_workers=False,
+    )
+    server: socket.socket | None = None
     if rank == 0:
         host = own_address((address, port))
-        server = listening = listen(host, 0)
+        listening = server = listen(host, 0)
         store.set(_STORE_KEY, json.dumps([host, listening.getsockname()[1], secrets.token_hex(8)]))
     host, control_port, token = json.loads(store.get(_STORE_KEY))
     per_node = int(environ.get("LOCAL_WORLD_SIZE", "1"))
