@@ -25,7 +25,9 @@ _BATCH_TARGET_US = 100.0
 _MAX_INNER = 500
 _MIN_SAMPLES = 10
 _FEWEST_SAMPLES = 3
-_MAX_SAMPLES = 20_000
+_MAX_SAMPLES = 3_000
+#: Warm-up launches whose durations are kept: the first ones tell compiling from ramping.
+_WARMUP_KEPT = 20
 #: Share of the budget warming up may take, and the time it takes at least (clocks ramp in milliseconds).
 _WARMUP_SHARE = 0.3
 _WARMUP_SECONDS = 0.02
@@ -106,13 +108,14 @@ def measure_samples(kernel: Kernel, plan: Plan, clock: Clock, eviction: Eviction
     before = _before(kernel.reset, evict.run if evict else None)
     with _no_collection():
         started = clock.seconds()
-        warmup = _warm_up(kernel.call, plan, clock, before, started)
+        warmup, stable = _warm_up(kernel.call, plan, clock, before, started)
         estimate = _estimate(warmup) or clock.take(kernel.call, 1, 1, before)[0]
         inner = 1
         if before is None and estimate < BATCH_BELOW_US and plan.cache == "warm":
             inner = min(_MAX_INNER, math.ceil(_BATCH_TARGET_US / max(estimate, 1e-3)))
         durations, stop, readings = _repeat(kernel.call, plan, clock, before, inner, started)
-    first, steady = split_warmup(durations)
+    # After a stable warm-up a slow first sample is noise like any other.
+    first, steady = ((), tuple(durations)) if stable else split_warmup(durations)
     cache, warning = achieved_cache(
         plan.cache,
         evicted_bytes=evict.evicted_bytes if evict else 0,
@@ -128,7 +131,7 @@ def measure_samples(kernel: Kernel, plan: Plan, clock: Clock, eviction: Eviction
         durations_us=steady,
         stop=stop,
         inner=inner,
-        warmup_us=(*warmup, *first),
+        warmup_us=(*warmup[:_WARMUP_KEPT], *first),
         cache=cache,
         flags=tuple(flags),
         launches=len(steady) * inner,
@@ -165,18 +168,18 @@ def _warm_up(
     clock: Clock,
     before: Callable[[], None] | None,
     started: float,
-) -> list[float]:
+) -> tuple[list[float], bool]:
     durations: list[float] = []
     if plan.warmup <= 0:
-        return durations
+        return durations, False
     while len(durations) < _MAX_WARMUP:
         durations += clock.take(call, 1, 1, before)
         spent = clock.seconds() - started
         if spent >= _WARMUP_SHARE * plan.max_seconds:
-            break
+            return durations, False
         if len(durations) >= plan.warmup and spent >= _WARMUP_SECONDS and _stable(durations, clock):
-            break
-    return durations
+            return durations, True
+    return durations, False
 
 
 def _stable(durations: list[float], clock: Clock) -> bool:
