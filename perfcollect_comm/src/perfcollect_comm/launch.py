@@ -14,7 +14,7 @@ from pathlib import Path
 
 import attrs
 
-from perfcollect_core.errors import WorkerError
+from perfcollect_core.errors import UsageError, WorkerError
 
 from .network import listen
 from .orders import Orders

@@ -63,7 +63,7 @@ class CommRow:
             "dtype": self.dtype,
             "topology_tier": str(self.topology_tier),
             "Duration(us)": f"{self.duration_us:.2f}",
-            "bandwidth_gbps": f"{self.bandwidth_gbps:.4f}",
+            "bandwidth_gbps": f"{self.bandwidth_gbps:.6f}",
             BACKEND_COLUMN: self.backend,
         }
 
