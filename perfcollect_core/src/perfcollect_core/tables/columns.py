@@ -68,13 +68,11 @@ def column_meanings() -> ColumnMeanings:
 def is_measurement(column: str) -> bool:
     """Tell whether *column* holds what a measurement left: a duration, a counter, a core or its provenance."""
     known = column_meanings()
-    if column in known.key or column in known.description:
+    if column in known.measurement:
+        return True
+    if column in known.key or column in known.description or column.startswith("Runtime "):
         return False
-    return (
-        column in known.measurement
-        or column.startswith(known.measurement_prefixes)
-        or column.endswith(known.measurement_suffixes)
-    )
+    return column.startswith(known.measurement_prefixes) or column.endswith(known.measurement_suffixes)
 
 
 def duration_us(text: str | None) -> float | None:

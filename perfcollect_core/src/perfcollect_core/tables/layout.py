@@ -31,6 +31,7 @@ __all__ = [
     "LocatedDatabase",
     "data_root",
     "find_database",
+    "is_device_name",
     "list_databases",
     "locate_database",
 ]
@@ -229,12 +230,17 @@ def _device(options: DatabaseOptions, default: str) -> tuple[str, str]:
     if options.device is None:
         return default, f"device={default} (default)"
     name = options.device
-    unknown_model = name.upper().startswith("ATLAS") and name not in ASCEND_DEVICES
-    if unknown_model or not _DEVICE_NAME.fullmatch(name):
+    if not is_device_name(name):
         raise UsageError(
             f"--device {name!r} is not known", hint=f"the Ascend devices are {', '.join(ASCEND_DEVICES)}"
         )
     return name, f"device={name} (given)"
+
+
+def is_device_name(name: str) -> bool:
+    """Tell whether *name* may be a device's directory: a plain word, and among the known ones for Ascend."""
+    unknown_model = name.upper().startswith("ATLAS") and name not in ASCEND_DEVICES
+    return not unknown_model and _DEVICE_NAME.fullmatch(name) is not None
 
 
 def _missing(located: LocatedDatabase, root: Path) -> DataError:

@@ -18,7 +18,7 @@ from .atomic import replace_file
 from .columns import column_meanings
 from .read import REQUIRED_COLUMNS, Table, read_table
 
-__all__ = ["PatchResult", "consumer_order", "patch_table", "write_table"]
+__all__ = ["PatchResult", "blanked", "consumer_order", "patch_table", "write_table"]
 
 _NEWLINE = "\r\n"
 _SHAPES = ("Input Shapes", "Output Shapes")
@@ -80,6 +80,16 @@ def patch_table(
     plan = _plan_columns(table, [*edits.values(), *rows])
     replace_file(path, _rewritten(table, plan, edits, rows, gone).encode("utf-8"))
     return PatchResult(len(edits), unchanged, len(rows), len(gone), missing, refused, plan.added)
+
+
+def blanked(table: Table, columns: Collection[str]) -> bytes:
+    """Return the bytes of *table* with every cell of *columns* blank and all else as it is."""
+    edits = {
+        index: cells
+        for index, row in enumerate(table.rows)
+        if (cells := {column: "" for column in columns if row.cells.get(column)})
+    }
+    return _rewritten(table, _plan_columns(table, ()), edits, (), ()).encode("utf-8")
 
 
 def write_table(path: Path, header: Sequence[str], rows: Iterable[Mapping[str, str]]) -> None:
