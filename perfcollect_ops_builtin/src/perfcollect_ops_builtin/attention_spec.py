@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from perfcollect_core import Need, OperatorSpec, ProfileColumn, Slot
+from perfcollect_core import OperatorSpec, ProfileColumn, Slot
 
 __all__ = ["COLLECTOR_COLUMNS", "RUNTIME_COLUMNS", "SPEC"]
 
@@ -91,13 +91,50 @@ SPEC = OperatorSpec(
         *COLLECTOR_COLUMNS,
     ),
     profile_columns=RUNTIME_COLUMNS,
-    needs=(
-        Need(
-            "module",
-            "torch_npu",
-            "install the torch_npu that fits your torch and CANN (https://gitee.com/ascend/pytorch)",
-        ),
+    value_policy=(
+        "query, key and value N(0, 1); int8 caches over the full range with scales around 1/73; block tables of "
+        "shuffled distinct blocks; lengths as recorded, else log-normal around the recorded average; masks causal"
+    ),
+    assumptions=(
+        "sparse_mode=3 (three recorded slots with collector columns: causal context attention)",
+        "sparse_mode=3 with its 2048 x 2048 mask where metadata says 3 and slot 4 is blank",
+        "query_lengths: decode where there are as many sequences as tokens, else an even split",
+        "kv_lengths: average, valid blocks, else min(block table columns, blocks / sequences) x block size",
+        "layout where two fit the shapes: heads on the axis that is not the sequence's",
+        "scale: 192^-0.5 for MLA (before and after absorption), head size^-0.5 otherwise",
+        "value=key (absorbed MLA: one latent cache)",
+        "pre_tokens and next_tokens: unbounded and 0 where mode 4 records none",
+    ),
+    negative=(
+        {
+            # The block table stands one slot too far (15 instead of 14).
+            "Input Shapes": "6,16,1,512;905,1,128,512;905,1,128,512;;;6;6;;;;;;;;;6,384;;;;;;;;;"
+            "6,16,1,64;905,1,128,64;;;;;",
+            "Input Data Types": "DT_BF16;DT_BF16;DT_BF16;;;INT64;INT64;;;;;;;;;INT32;;;;;;;;;DT_BF16;DT_BF16;;;;;",
+            "Output Shapes": "6,16,1,512",
+            "Output Data Types": "DT_BF16",
+        },
+        {
+            # More blocks in use than the pool has.
+            "Input Shapes": "4,8,128;16,128,128;16,128,128;;2048,2048;4;4;;;;;;;;4,32",
+            "Input Data Types": "DT_BF16;DT_BF16;DT_BF16;;INT8;INT64;INT64;;;;;;;;INT32",
+            "Output Shapes": "4,8,128",
+            "Output Data Types": "DT_BF16",
+            "Runtime actual_seq_lengths_kv_values": "1024,1024,1024,1024",
+        },
+        {
+            # The heads do not divide.
+            "Input Shapes": "128,8,128;128,3,128;128,3,128;;2048,2048;1;1",
+            "Input Data Types": "DT_BF16;DT_BF16;DT_BF16;;INT8;INT64;INT64",
+            "Output Shapes": "128,8,128",
+            "Output Data Types": "DT_BF16",
+        },
+        {
+            # No output.
+            "Input Shapes": "128,8,128;128,8,128;128,8,128;;2048,2048;1;1",
+            "Input Data Types": "DT_BF16;DT_BF16;DT_BF16;;INT8;INT64;INT64",
+            "Output Shapes": "",
+            "Output Data Types": "",
+        },
     ),
 )
-
-
