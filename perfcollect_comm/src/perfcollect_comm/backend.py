@@ -21,6 +21,8 @@ class CommBackend(Protocol):
     """A module with these names. What touches torch imports it inside the function."""
 
     name: str
+    #: What torch.distributed calls the library.
+    library: str
     #: How durations may be taken, the default first: ``host`` (blocking calls), ``event`` (device events), ``kernel``
     #: (profiler records), ``none`` (planning only).
     timers: tuple[str, ...]

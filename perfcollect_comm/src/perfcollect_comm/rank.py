@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import os
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
 from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import attrs
@@ -72,7 +74,7 @@ def run_rank(settings: RankSettings, plan: CommPlan, backend: CommBackend) -> No
             "digest": plan.digest(),
         }
     )
-    threading.Thread(target=_beat, args=(send, progress), daemon=True).start()
+    threading.Thread(target=_beat, args=(send, progress, threading.get_ident()), daemon=True).start()
     try:
         _serve(settings, plan, backend, channel, send, progress)
     except Exception as error:  # the boundary around a rank: the coordinator must learn why
@@ -82,13 +84,30 @@ def run_rank(settings: RankSettings, plan: CommPlan, backend: CommBackend) -> No
             pass
 
 
-def _beat(send: Callable[[Mapping[str, object]], None], progress: _Progress) -> None:
+def _beat(send: Callable[[Mapping[str, object]], None], progress: _Progress, main_thread: int) -> None:
     while True:
+        where, in_library = _position(main_thread)
         try:
-            send({"beat": True, "entered": progress.entered})
+            send({"beat": True, "entered": progress.entered, "where": where, "in_library": in_library})
         except OSError:
             return
         time.sleep(_BEAT_SECONDS)
+
+
+def _position(thread: int) -> tuple[str, bool]:
+    """Return where *thread* stands (``file:function``) and whether that is inside torch.distributed.
+
+    A rank that waits for its peers stands in the library; one that holds them up stands anywhere else.
+    """
+    frame = sys._current_frames().get(thread)
+    if frame is None:
+        return "", False
+    where = f"{Path(frame.f_code.co_filename).name}:{frame.f_code.co_name}"
+    while frame is not None:
+        if "/torch/distributed/" in frame.f_code.co_filename:
+            return where, True
+        frame = frame.f_back
+    return where, False
 
 
 def _serve(
@@ -132,7 +151,7 @@ def _connect(
         store_at[0], store_at[1], settings.world, is_master=settings.rank == 0, timeout=timeout
     )
     dist.init_process_group(
-        backend.name, store=store, rank=settings.rank, world_size=settings.world, timeout=timeout
+        backend.library, store=store, rank=settings.rank, world_size=settings.world, timeout=timeout
     )
     # Every rank creates every group, in the plan's order: communicators are made collectively.
     return {group: dist.new_group(list(group), timeout=timeout) for group in plan.groups()}

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from perfcollect_comm.plan import Config
 
 name = "fake"
+library = "fake"
 timers = ("none",)
 
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from perfcollect_comm.plan import Config
 
 name = "gloo"
+library = "gloo"
 timers = ("host",)
 
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from perfcollect_core import DeviceFamily, Probe
 
 name = "hccl"
+library = "hccl"
 timers = ("event",)
 
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from perfcollect_comm.plan import Config
 
 name = "nccl"
+library = "nccl"
 timers = ("event",)
 
 

@@ -1,0 +1,53 @@
+"""Sweeps of the real program over gloo, with and without a misbehaving rank."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+
+
+class Outcome:
+    """What one ``perfcollect comm`` process left behind."""
+
+    def __init__(self, done: subprocess.CompletedProcess[str]) -> None:
+        self.code, self.out, self.err = done.returncode, done.stdout, done.stderr
+
+    @property
+    def object(self) -> dict:
+        return json.loads(self.out)
+
+
+@pytest.fixture
+def comm(tmp_path: Path) -> Callable[..., Outcome]:
+    """Run ``perfcollect comm`` in an empty directory; ``fault`` installs the misbehaving backend."""
+
+    def run(*arguments: str, fault: str | None = None, timeout: float = 120, **environment: str) -> Outcome:
+        variables = {k: v for k, v in os.environ.items() if k not in ("RANK", "WORLD_SIZE", "MASTER_PORT")}
+        variables.update(environment)
+        if fault is not None:
+            site = tmp_path / "site"
+            metadata = site / "faulty_comm-1.0.dist-info"
+            metadata.mkdir(parents=True, exist_ok=True)
+            (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: faulty-comm\nVersion: 1.0\n")
+            (metadata / "entry_points.txt").write_text(
+                "[perfcollect.comm_backends]\nfaulty = faulty_backend\n"
+            )
+            source = Path(__file__).with_name("faulty_backend.py").read_text()
+            (site / "faulty_backend.py").write_text(source)
+            variables["PYTHONPATH"] = str(site)
+            variables["PERFCOLLECT_TEST_FAULT"] = fault
+        command = [sys.executable, "-m", "perfcollect_core.cli", "comm", *arguments]
+        done = subprocess.run(
+            command, cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=timeout, check=False
+        )
+        return Outcome(done)
+
+    return run
