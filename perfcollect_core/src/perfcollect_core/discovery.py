@@ -17,9 +17,11 @@ __all__ = [
     "PluginIndex",
     "Provider",
     "is_safe_name",
+    "metadata_directories",
     "normalise_distribution",
     "operator_name",
     "plugin_index",
+    "read_providers",
     "scan_entry_points",
 ]
 
@@ -206,7 +208,7 @@ def scan_entry_points() -> tuple[Provider, ...]:
     """Read every ``perfcollect.*`` entry point from the metadata on ``sys.path``."""
     found: Iterable[list[Provider]]
     if _only_directories():
-        found = map(_from_directory, _metadata_directories())
+        found = map(read_providers, metadata_directories())
     else:
         found = _from_importlib()
     return tuple(provider for providers in found for provider in providers)
@@ -219,12 +221,15 @@ def _only_directories() -> bool:
     return not files and [getattr(f, "__name__", "") for f in others] == ["PathFinder"]
 
 
-def _metadata_directories() -> Iterator[str]:
-    """Yield each distribution's metadata directory; of several of one name the first on the path counts, as for pip."""
+def metadata_directories(*, every: bool = False) -> Iterator[str]:
+    """Yield each distribution's metadata directory in the order of ``sys.path``.
+
+    Of several of one name the first counts, as for pip; *every* yields those it hides as well.
+    """
     seen = set()
     for entry in sys.path:
         try:
-            names = os.listdir(entry or ".")  # noqa: PTH208 - as above
+            names = sorted(os.listdir(entry or "."))  # noqa: PTH208 - as above
         except OSError:
             continue
         for name in names:
@@ -232,12 +237,13 @@ def _metadata_directories() -> Iterator[str]:
             if not dot or suffix not in ("dist-info", "egg-info"):
                 continue
             key = normalise_distribution(stem.partition("-")[0])
-            if key not in seen:
+            if every or key not in seen:
                 seen.add(key)
                 yield f"{entry or '.'}/{name}"
 
 
-def _from_directory(path: str) -> list[Provider]:
+def read_providers(path: str) -> list[Provider]:
+    """Read the ``perfcollect.*`` entry points of one metadata directory."""
     text = _read(f"{path}/entry_points.txt")
     if "perfcollect." not in text:
         return []

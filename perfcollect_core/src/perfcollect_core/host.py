@@ -27,7 +27,7 @@ from .specs import GridRequest, OperatorSpec
 if TYPE_CHECKING:
     from pluggy import HookRelay
 
-__all__ = ["LoadedPlugin", "OperatorHost", "compose", "read_spec"]
+__all__ = ["LoadedPlugin", "OperatorHost", "check_family", "check_hooks", "compose", "read_spec"]
 
 _T = TypeVar("_T")
 
@@ -146,6 +146,18 @@ def compose(
     Raises:
         PluginContractError: A plugin has a hook that does not exist, or takes an argument the hook does not pass.
     """
+    check_family(family)
+    assert isinstance(family.plugin, DeviceFamily)
+    manager = _Manager(PROJECT)
+    manager.add_hookspecs(hookspecs)
+    _register(manager, LoadedPlugin("defaults", Defaults(manager.hook, family.plugin)))
+    for layer in (family, *sorted(wrappers, key=lambda wrapper: wrapper.name), operator):
+        _register(manager, layer)
+    return OperatorHost(operator.name, operator.provider, family.plugin, manager.hook)
+
+
+def check_family(family: LoadedPlugin) -> None:
+    """Raise ``PluginContractError`` where a plugin does not offer the ``DeviceFamily`` protocol."""
     if not isinstance(family.plugin, DeviceFamily):
         lacks = [name for name in _FAMILY_MEMBERS if not hasattr(family.plugin, name)]
         raise PluginContractError(
@@ -154,12 +166,13 @@ def compose(
             hint=f"report this to the authors of {family.provider}",
             provider=family.provider,
         )
+
+
+def check_hooks(plugin: LoadedPlugin) -> None:
+    """Raise ``PluginContractError`` where a plugin has a hook that does not exist or takes a wrong argument."""
     manager = _Manager(PROJECT)
     manager.add_hookspecs(hookspecs)
-    _register(manager, LoadedPlugin("defaults", Defaults(manager.hook, family.plugin)))
-    for layer in (family, *sorted(wrappers, key=lambda wrapper: wrapper.name), operator):
-        _register(manager, layer)
-    return OperatorHost(operator.name, operator.provider, family.plugin, manager.hook)
+    _register(manager, plugin)
 
 
 def read_spec(operator: LoadedPlugin) -> OperatorSpec:

@@ -1,0 +1,73 @@
+# What people and CI call; `make demo` and `make test` do their own set-up.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+DISTRIBUTIONS := perfcollect_core perfcollect_ops_builtin perfcollect_ops_vllm_ascend perfcollect_comm
+METADATA := pyproject.toml $(DISTRIBUTIONS:%=%/pyproject.toml)
+PYTEST_ARGS ?=
+# src/ layouts need no help from the current directory, and must not get any.
+export PYTHONSAFEPATH := 1
+
+.PHONY: help venv install demo test lint types budget docs dist check test-core-alone clean
+
+help:
+	@echo "make demo    set up, then replay the bundled sample database on the CPU"
+	@echo "make test    set up, then run the tests"
+	@echo "make check   lint types test budget docs dist, as CI does"
+
+venv: $(BIN)/python
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
+	  { echo "perfcollect needs Python 3.10 or later: make PYTHON=python3.12 ..." >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+install: $(VENV)/.installed
+
+$(VENV)/.requirements: requirements-dev.txt | $(BIN)/python
+	$(BIN)/python -m pip install --quiet -r requirements-dev.txt
+	@touch $@
+
+# Editable installs read their metadata once: a changed pyproject.toml installs again.
+$(VENV)/.installed: $(VENV)/.requirements $(METADATA)
+	$(BIN)/python -m pip install --quiet --no-build-isolation $(DISTRIBUTIONS:%=-e %)
+	@touch $@
+
+demo: install
+	$(BIN)/python samples/demo.py
+
+test: install
+	$(BIN)/python -m pytest -n 2 --dist loadgroup $(PYTEST_ARGS)
+
+lint: install
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
+
+types: install
+	$(BIN)/mypy
+
+# What a command may import before it does its job.
+budget: install
+	$(BIN)/python -m pytest -q tests/core/cli/test_import_budget.py
+	$(BIN)/python benchmarks/ops_listing.py
+
+# Every hook, option and example of the documentation as it is in the program.
+docs: install
+	$(BIN)/python -m pytest -q tests/docs
+
+dist: install
+	rm -rf dist
+	@for project in . $(DISTRIBUTIONS); do \
+	  $(BIN)/python -m build --quiet --no-isolation --outdir dist $$project || exit 1; \
+	done
+	@ls -1 dist
+
+check: lint types test budget docs dist
+
+# Core's own tests where only core is installed and torch is not.
+test-core-alone: $(BIN)/python
+	PYTHON=$(BIN)/python tests/packaging/core_alone.sh
+
+clean:
+	rm -rf dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -1,0 +1,1 @@
+"""What ``perfcollect doctor`` checks: each module gives a function from a scope to findings."""
