@@ -173,7 +173,7 @@ def test_a_dtype_nobody_builds_is_skipped_and_not_blamed():
     refused = case_of(row("4,8;5,8", "4,5", "FLOAT8_E4M3FN;FLOAT8_E4M3FN"))
 
     assert refused == Skip(
-        "dtype not supported here: FLOAT8_E4M3FN of 'x1', MatMulV2 replays BF16, FLOAT16, FLOAT"
+        "dtype not supported here: FLOAT8_E4M3FN ('x1': MatMulV2 replays BF16, FLOAT16, FLOAT)"
     )
 
 

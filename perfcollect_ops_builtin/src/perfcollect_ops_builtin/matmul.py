@@ -25,8 +25,8 @@ from perfcollect_core.tensors import DTYPE_BYTES, format_shape
 
 from .matrix_layouts import MatrixLayout, case_sizes, logical_matrix, solve_layout
 from .nz_weights import cast_weight
-from .precision import product_tolerance
-from .row_checks import describe, read_signature, refuse_dtypes
+from .precision import FLOATS, product_dtypes, product_tolerance
+from .row_checks import describe, float_row, read_signature, refuse_dtypes
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -37,20 +37,6 @@ _SUMMARIES = {
     "MatMulV3": "C[M,N] = A[M,K] B[K,N] (+ bias[N]) where CANN's rules pick the V3 kernel (large M, 32-bit output)",
     "MatMulCommon": "C[M,N] = A[M,K] B[K,N] (+ bias[N]) reported under the L0 wrapper of MatMulV2",
 }
-_FLOATS = ("BF16", "FLOAT16", "FLOAT")
-
-
-def _row(
-    inputs: str, output: str, dtypes: str = "DT_BF16;DT_BF16", out_dtype: str = "DT_BF16"
-) -> dict[str, str]:
-    return {
-        "Input Shapes": inputs,
-        "Input Data Types": dtypes,
-        "Input Formats": ";".join("ND" for _ in dtypes.split(";")),
-        "Output Shapes": output,
-        "Output Data Types": out_dtype,
-        "Output Formats": "ND",
-    }
 
 
 def perfcollect_operator_spec(operator: str) -> OperatorSpec:
@@ -78,11 +64,11 @@ def perfcollect_operator_spec(operator: str) -> OperatorSpec:
             "K of 1 may run as a Mul kernel on Ascend",
         ),
         negative=(
-            _row("4,8;5,9", "4,5"),
-            _row("4,8;5,8", "7,5"),
-            _row("4,8;8", "4,8"),
-            _row("0,8;5,8", "0,5"),
-            _row("4,8;5,8;6", "4,5", "DT_BF16;DT_BF16;DT_BF16"),
+            float_row("4,8;5,9", "4,5"),
+            float_row("4,8;5,8", "7,5"),
+            float_row("4,8;8", "4,8"),
+            float_row("0,8;5,8", "0,5"),
+            float_row("4,8;5,8;6", "4,5"),
         ),
         examples=read_examples(__package__, f"operators/{_EXAMPLES[operator]}.csv"),
     )
@@ -96,6 +82,9 @@ def perfcollect_make_case(spec: OperatorSpec, row: Row) -> Case | Skip:
     signature = read_signature(spec, row, needs_output=False)
     if isinstance(signature, Skip):
         return signature
+    refused = refuse_dtypes(spec, signature, dict.fromkeys(("x1", "x2", "bias"), FLOATS))
+    if refused:
+        return refused
     layout = _layout(signature)
     if isinstance(layout, str):
         return Skip.invalid(f"{spec.name}: {layout}")
@@ -109,20 +98,11 @@ def perfcollect_make_case(spec: OperatorSpec, row: Row) -> Case | Skip:
         if bias.shape not in ((n,), (1, n)):
             return Skip.invalid(f"{spec.name}: input slot 2 'bias' is {describe(bias)}, expected {n} (N)")
         tensors["bias"] = TensorSpec((n,), bias.dtype, "ND")
-    refused = refuse_dtypes(spec.name, tensors, dict.fromkeys(tensors, _FLOATS))
-    if refused:
-        return refused
-    compute = _promoted(x1.dtype, x2.dtype)
-    result = signature.output().dtype or compute
-    if result not in (compute, "FLOAT"):
-        return Skip.invalid(
-            f"{spec.name}: output slot 0 is {result}, expected {compute} or FLOAT of x1 {x1.dtype} and x2 {x2.dtype}"
-        )
-    assumptions = list(layout.assumptions)
-    if x1.dtype != x2.dtype:
-        assumptions.append(f"x1 and x2 promoted to {compute} before the call ({x1.dtype} with {x2.dtype})")
-    if compute == "FLOAT":
-        assumptions.append("allow_hf32=False (not recorded, fixed for FLOAT)")
+    dtypes = product_dtypes(x1, x2, signature.output())
+    if isinstance(dtypes, str):
+        return Skip.invalid(f"{spec.name}: {dtypes}")
+    compute, result, promotions = dtypes
+    assumptions = [*layout.assumptions, *promotions]
     if k == 1 and bias.is_absent:
         assumptions.append("kernel may be Mul on Ascend (K is 1)")
     params = {
@@ -159,10 +139,6 @@ def _layout(signature: Signature) -> MatrixLayout | str:
         return solved
     note = f"output={m},{n} (not recorded, x1 taken as (M,K))"
     return MatrixLayout(m, solved.k, n, False, solved.transpose_b, (note, *solved.assumptions))
-
-
-def _promoted(first: str, second: str) -> str:
-    return first if first == second else "FLOAT"
 
 
 def perfcollect_canonical_key(spec: OperatorSpec, row: Row) -> tuple[str, ...] | None:
@@ -240,5 +216,5 @@ def perfcollect_reference(case: Case, inputs: Inputs) -> Reference:
     product: Tensor = torch.einsum(f"{left},{right}->mn", a, b)
     if "bias" in case.tensors:
         product = product + inputs["bias"].to("cpu", torch.float64)
-    tolerance = product_tolerance(str(case.params["out_dtype"]), with_bias="bias" in case.tensors)
+    tolerance = product_tolerance(str(case.params["out_dtype"]), rounded_twice="bias" in case.tensors)
     return Reference((product,), (tolerance,))
