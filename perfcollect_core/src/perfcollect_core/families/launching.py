@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-__all__ = ["THREAD_VARIABLES", "loopback", "thread_env", "torchrun_argv", "worker_env"]
+__all__ = ["THREAD_VARIABLES", "loopback", "run_child", "thread_env", "torchrun_argv", "worker_env"]
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 
@@ -52,3 +54,29 @@ def torchrun_argv(argv: Sequence[str], ranks: int) -> tuple[str, ...]:
         "--no-python",
         *argv,
     )
+
+
+def run_child(argv: Sequence[str], env: Mapping[str, str | None], seconds: float) -> str:
+    """Run a probing process to its end and say how it ended (``exited with 0``, ``did not end within 120 s``).
+
+    Its output is dropped; past the time its whole process group is killed.
+    """
+    merged = {**os.environ, **{name: value for name, value in env.items() if value is not None}}
+    process = subprocess.Popen(
+        argv,
+        env=merged,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=os.name == "posix",
+    )
+    try:
+        code = process.wait(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        if os.name == "posix":
+            os.killpg(process.pid, signal.SIGKILL)
+        else:
+            process.kill()
+        process.wait()
+        return f"did not end within {seconds:g} s"
+    return f"exited with {code}" if code >= 0 else f"was ended by {signal.Signals(-code).name}"
