@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import random
 import re
@@ -10,16 +11,29 @@ from itertools import pairwise
 
 import attrs
 
+from .cases import Row
+from .tensors import TensorSpec
+
 __all__ = [
+    "KEY_LENGTHS_COLUMN",
+    "QUERY_LENGTHS_COLUMN",
     "Lengths",
     "Pages",
     "even_lengths",
+    "integer_column",
     "jittered_lengths",
+    "lengths_key",
+    "number_column",
     "page_lengths",
+    "paged_row_lengths",
     "query_lengths",
     "read_integers",
     "split_lengths",
+    "tensor_key",
 ]
+
+QUERY_LENGTHS_COLUMN = "Runtime actual_seq_lengths_values"
+KEY_LENGTHS_COLUMN = "Runtime actual_seq_lengths_kv_values"
 
 
 @attrs.frozen
@@ -53,6 +67,35 @@ def read_integers(text: str) -> tuple[int, ...]:
             raise ValueError(f"list {text!r} has entry {word!r}, expected a non-negative integer")
         values.append(int(word.partition(".")[0]))
     return tuple(values)
+
+
+def number_column(row: Row, *columns: str) -> float | None:
+    """Return the first of *columns* that holds a number.
+
+    Raises:
+        ValueError: It holds something else.
+    """
+    for column in columns:
+        text = row.get(column)
+        if text:
+            try:
+                value = float(text)
+            except ValueError:
+                value = math.nan
+            if not math.isfinite(value):
+                raise ValueError(f"column {column!r} is {text!r}, expected a number")
+            return value
+    return None
+
+
+def integer_column(row: Row, *columns: str) -> int | None:
+    """Return the first of *columns* that holds a number, as an integer.
+
+    Raises:
+        ValueError: It holds something else.
+    """
+    value = number_column(row, *columns)
+    return None if value is None else int(value)
 
 
 def split_lengths(values: Sequence[int], total: int) -> tuple[int, ...] | None:
@@ -184,3 +227,35 @@ def _check_pages(lengths: Sequence[int], queries: Sequence[int], pages: Pages, c
     needed = sum(math.ceil(kv / pages.block_size) for kv in lengths)
     if needed > pages.blocks:
         raise ValueError(f"{needed} cache blocks are needed, expected at most the {pages.blocks} of the pool")
+
+
+def paged_row_lengths(
+    row: Row, *, tokens: int, count: int, pages: Pages, seed: int
+) -> tuple[Lengths, Lengths]:
+    """Return the query and cached tokens of each sequence of a packed row with a paged cache, by its metadata.
+
+    Raises:
+        ValueError: What is recorded does not go together.
+    """
+    queries = query_lengths(read_integers(row.get(QUERY_LENGTHS_COLUMN)), tokens, count, QUERY_LENGTHS_COLUMN)
+    keys = page_lengths(
+        read_integers(row.get(KEY_LENGTHS_COLUMN)),
+        number_column(row, "Runtime avg_seq_len"),
+        read_integers(row.get("Runtime block_table_valid_blocks")),
+        queries=queries.values,
+        pages=pages,
+        seed=seed,
+        column=KEY_LENGTHS_COLUMN,
+    )
+    return queries, keys
+
+
+def lengths_key(*lengths: Sequence[int]) -> str:
+    """Return a short text that equal lengths share, for canonical keys."""
+    return hashlib.blake2b(repr([tuple(part) for part in lengths]).encode(), digest_size=8).hexdigest()
+
+
+def tensor_key(name: str, tensor: TensorSpec, free: Sequence[int] = ()) -> str:
+    """Write a tensor for a canonical key; the sizes of *free* axes (spare cache blocks) do not count."""
+    dims = ",".join("*" if axis in free else str(dim) for axis, dim in enumerate(tensor.shape or ()))
+    return f"{name}={tensor.dtype}[{dims}]"

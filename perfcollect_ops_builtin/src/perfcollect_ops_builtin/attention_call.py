@@ -5,9 +5,10 @@ from __future__ import annotations
 import attrs
 
 from perfcollect_core import OperatorSpec, Row, Signature, TensorSpec
+from perfcollect_core.lengths import integer_column
 
 from .attention_geometry import Geometry, find_geometry
-from .attention_layout import integer_column, name_slot
+from .attention_layout import name_slot
 from .attention_lengths import key_lengths, query_tokens, sequence_count
 
 __all__ = ["UNBOUNDED", "AttentionCall", "resolve_call", "visible_pairs"]
@@ -24,7 +25,7 @@ class AttentionCall:
     slot 4 holds one entry for each query and key, not the compressed triangle.
     """
 
-    geometry: Geometry = attrs.field(converter=lambda g: g if isinstance(g, Geometry) else Geometry(**g))
+    geometry: Geometry
     q_lengths: tuple[int, ...] = attrs.field(converter=tuple)
     kv_lengths: tuple[int, ...] = attrs.field(converter=tuple)
     scale: float

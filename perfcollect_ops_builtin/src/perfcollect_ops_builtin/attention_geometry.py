@@ -5,8 +5,9 @@ from __future__ import annotations
 import attrs
 
 from perfcollect_core import Row, Signature, TensorSpec
+from perfcollect_core.lengths import integer_column
 
-from .attention_layout import LAYOUTS, SLOT_NAMES, NotRecorded, find_layout, integer_column, name_slot
+from .attention_layout import LAYOUTS, SLOT_NAMES, NotRecorded, find_layout, name_slot
 
 __all__ = ["Geometry", "find_geometry"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from perfcollect_core import Row, Signature, TensorSpec
 
-__all__ = ["LAYOUTS", "SLOT_NAMES", "NotRecorded", "find_layout", "integer_column", "name_slot"]
+__all__ = ["LAYOUTS", "SLOT_NAMES", "NotRecorded", "find_layout", "name_slot"]
 
 #: torch_npu's input layouts -> rank of the query; after ``_`` the layout of the output.
 LAYOUTS = {"BNSD": 4, "BNSD_NBSD": 4, "BSH": 3, "BSND": 4, "BSND_NBSD": 4, "TND": 3, "TND_NTD": 3}
@@ -28,18 +28,6 @@ def name_slot(index: int, tensor: TensorSpec) -> str:
     """Name a slot and what it holds, for messages."""
     shape = ",".join(map(str, tensor.shape)) if tensor.shape is not None else "nothing"
     return f"slot {index} ({SLOT_NAMES[index]}) holds {shape}"
-
-
-def integer_column(row: Row, *columns: str) -> int | None:
-    """Return the first of *columns* that holds a number."""
-    for column in columns:
-        text = row.get(column)
-        if text:
-            try:
-                return int(float(text))
-            except ValueError:
-                raise ValueError(f"column {column!r} is {text!r}, expected an integer") from None
-    return None
 
 
 def find_layout(signature: Signature, row: Row, heads: int | None, assumptions: list[str]) -> str:

@@ -6,9 +6,13 @@ from collections.abc import Sequence
 
 from perfcollect_core import OperatorSpec, Row, Signature, case_seed
 from perfcollect_core.lengths import (
+    KEY_LENGTHS_COLUMN,
+    QUERY_LENGTHS_COLUMN,
     Lengths,
     Pages,
     even_lengths,
+    integer_column,
+    number_column,
     page_lengths,
     query_lengths,
     read_integers,
@@ -16,12 +20,9 @@ from perfcollect_core.lengths import (
 )
 
 from .attention_geometry import Geometry
-from .attention_layout import integer_column, name_slot
+from .attention_layout import name_slot
 
 __all__ = ["key_lengths", "query_tokens", "sequence_count"]
-
-_Q_COLUMN = "Runtime actual_seq_lengths_values"
-_KV_COLUMN = "Runtime actual_seq_lengths_kv_values"
 
 
 def sequence_count(geometry: Geometry, signature: Signature, row: Row) -> int:
@@ -44,7 +45,7 @@ def sequence_count(geometry: Geometry, signature: Signature, row: Row) -> int:
 
 
 def query_tokens(geometry: Geometry, row: Row, count: int, assumptions: list[str]) -> tuple[int, ...]:
-    recorded = read_integers(row.get(_Q_COLUMN))
+    recorded = read_integers(row.get(QUERY_LENGTHS_COLUMN))
     if geometry.packed:
         each = integer_column(row, "Seq Len")
         if not recorded and each and count:
@@ -54,13 +55,13 @@ def query_tokens(geometry: Geometry, row: Row, count: int, assumptions: list[str
                 raise ValueError(
                     f"slot 0 (query) holds {geometry.queries} tokens, expected {count} x {each} as recorded"
                 )
-        found = query_lengths(recorded, geometry.queries, count, _Q_COLUMN)
+        found = query_lengths(recorded, geometry.queries, count, QUERY_LENGTHS_COLUMN)
     else:
         values = tuple(recorded) * (geometry.batch if len(recorded) == 1 else 1)
         found = Lengths(values or (geometry.queries,) * geometry.batch)
         if len(found.values) != geometry.batch or not all(0 < q <= geometry.queries for q in found.values):
             raise ValueError(
-                f"column {_Q_COLUMN!r} holds {len(found.values)} lengths up to {max(found.values)}, expected "
+                f"column {QUERY_LENGTHS_COLUMN!r} holds {len(found.values)} lengths up to {max(found.values)}, expected "
                 f"{geometry.batch} of 1..{geometry.queries}"
             )
     if found.assumption:
@@ -76,7 +77,7 @@ def key_lengths(
     queries: Sequence[int],
     assumptions: list[str],
 ) -> tuple[int, ...]:
-    recorded = read_integers(row.get(_KV_COLUMN))
+    recorded = read_integers(row.get(KEY_LENGTHS_COLUMN))
     if geometry.cache:
         found = _cached_lengths(spec, geometry, signature, row, queries, recorded)
     elif geometry.packed:
@@ -86,7 +87,7 @@ def key_lengths(
         found = Lengths(values or (geometry.keys,) * geometry.batch)
         if len(found.values) != geometry.batch or not all(0 < kv <= geometry.keys for kv in found.values):
             raise ValueError(
-                f"column {_KV_COLUMN!r} holds {len(found.values)} lengths up to {max(found.values)}, expected "
+                f"column {KEY_LENGTHS_COLUMN!r} holds {len(found.values)} lengths up to {max(found.values)}, expected "
                 f"{geometry.batch} of 1..{geometry.keys} as slot 1 (key) holds"
             )
     if found.assumption:
@@ -105,16 +106,15 @@ def _cached_lengths(
     table, key = signature.input(14), signature.input(1)
     if table.shape is None or len(table.shape) != 2 or table.shape[0] != len(queries):
         raise ValueError(f"{name_slot(14, table)}, expected one row for each of the {len(queries)} sequences")
-    average = row.get("Runtime avg_seq_len") or row.get("Seq Len")
     try:
         return page_lengths(
             recorded,
-            float(average) if average else None,
+            number_column(row, "Runtime avg_seq_len", "Seq Len"),
             read_integers(row.get("Runtime block_table_valid_blocks")),
             queries=queries,
             pages=Pages((key.shape or (0,))[0], geometry.block_size, table.shape[1]),
             seed=case_seed(spec.name, row.ref.key),
-            column=_KV_COLUMN,
+            column=KEY_LENGTHS_COLUMN,
         )
     except ValueError as error:
         raise ValueError(f"{name_slot(1, key)}: {error}") from None
@@ -126,7 +126,7 @@ def _packed_key_lengths(geometry: Geometry, queries: Sequence[int], recorded: Se
         split = split_lengths(recorded, total)
         if split is None or len(split) != count:
             raise ValueError(
-                f"column {_KV_COLUMN!r} has {len(recorded)} entries and ends at {recorded[-1]}, expected {count} "
+                f"column {KEY_LENGTHS_COLUMN!r} has {len(recorded)} entries and ends at {recorded[-1]}, expected {count} "
                 f"sequences that make up the {total} keys of slot 1"
             )
         return Lengths(split)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 
 import attrs
@@ -21,11 +20,16 @@ from perfcollect_core import (
     parse_signature,
     read_examples,
 )
+from perfcollect_core.lengths import lengths_key, tensor_key
 
 from .attention_call import AttentionCall, resolve_call, visible_pairs
+from .attention_geometry import Geometry
 from .attention_layout import NotRecorded
 from .attention_spec import SPEC
 from .attention_variants import refuse_variants
+
+#: How many blocks a pool has beside the ones in use, and how wide its table is, are allocation choices.
+_SPARE_AXES = {"key": (0,), "value": (0,), "key_rope": (0,), "block_table": (1,)}
 
 
 def perfcollect_operator_spec(operator: str) -> OperatorSpec:
@@ -45,43 +49,35 @@ def perfcollect_make_case(spec: OperatorSpec, row: Row) -> Case | Skip:
         return Skip(str(error))
     except ValueError as error:
         return Skip.invalid(str(error))
-    return default_case(spec, row, tensors=tensors, params=attrs.asdict(call), assumptions=assumptions)
+    params = attrs.asdict(call)
+    params |= params.pop("geometry")
+    return default_case(spec, row, tensors=tensors, params=params, assumptions=assumptions)
 
 
 def call_of(case: Case) -> AttentionCall:
     """Return the call a case describes."""
-    return AttentionCall(**case.params)  # type: ignore[arg-type]  # the fields of AttentionCall by construction
+    names = {field.name for field in attrs.fields(Geometry)}
+    geometry = {name: value for name, value in case.params.items() if name in names}
+    call = {name: value for name, value in case.params.items() if name not in names}
+    return AttentionCall(geometry=Geometry(**geometry), **call)  # type: ignore[arg-type]  # what make_case put there
 
 
 def perfcollect_canonical_key(spec: OperatorSpec, row: Row) -> tuple[str, ...] | None:
     made = perfcollect_make_case(spec, row)
     if isinstance(made, Skip):
         return None
-    # How many blocks the pool has beside the ones in use is an allocation choice.
     call = call_of(made)
-    paged = bool(call.geometry.cache)
-    tensors = []
-    for name, tensor in sorted(made.tensors.items()):
-        dims = list(map(str, tensor.shape or ()))
-        if paged and name in ("key", "value", "key_rope"):
-            dims[0] = "*"
-        elif name == "block_table":
-            dims[1] = "*"
-        tensors.append(f"{name}={tensor.dtype}[{','.join(dims)}]")
-    lengths = hashlib.blake2b(repr((call.q_lengths, call.kv_lengths)).encode(), digest_size=8).hexdigest()
+    tensors = [
+        tensor_key(name, tensor, free=_SPARE_AXES.get(name, ()) if call.geometry.cache else ())
+        for name, tensor in sorted(made.tensors.items())
+    ]
     modes = (
         f"{call.geometry.layout} {call.geometry.cache or 'dense'} sparse={call.sparse_mode} lse={call.lse}"
     )
+    bounds = f"window={call.pre_tokens},{call.next_tokens}"
     # Collectors tell ungrouped heads (0) from as many key heads: one work, two rows, and two measurements of it.
     grouping = row.get("Num KV Heads")
-    return (
-        spec.name,
-        *tensors,
-        modes,
-        f"{call.pre_tokens} {call.next_tokens}",
-        f"lengths={lengths}",
-        grouping,
-    )
+    return (spec.name, *tensors, modes, bounds, lengths_key(call.q_lengths, call.kv_lengths), grouping)
 
 
 def perfcollect_estimate_cost(case: Case) -> Cost:
