@@ -1,0 +1,182 @@
+"""The journal of a run: append-only JSON lines, on disk before anything else believes them.
+
+Lines (``kind``): ``run`` (what was asked), ``worker`` (environment of a worker), ``launched`` (deferred durations
+only), ``pass`` (one of several visits), ``measured``, ``failed``, ``attempt`` (a failure that was not conclusive),
+``patched`` (every measured line before is in the tables), ``end``. Rows are named by table, raw key and occurrence.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import attrs
+
+from perfcollect_core.cases import RowRef
+from perfcollect_core.errors import DataError, PerfcollectError
+
+from .protocol import Message, decode_row
+
+__all__ = ["JOURNAL_NAME", "Journal", "JournalError", "JournalState", "read_journal", "read_lines"]
+
+JOURNAL_NAME = "journal.jsonl"
+
+
+class JournalError(PerfcollectError):
+    """The journal cannot be written: the run stops, and what it already holds is safe."""
+
+
+@attrs.define
+class JournalState:
+    """What an earlier part of a run left in its journal.
+
+    ``measured`` and ``failed`` hold the rows by how they ended last; ``passes`` the partial visits of cases not
+    finished; ``unpatched`` counts measured lines that are not known to be in the tables.
+    """
+
+    run: Message = attrs.field(factory=dict)
+    measured: set[RowRef] = attrs.field(factory=set)
+    failed: dict[RowRef, Message] = attrs.field(factory=dict)
+    passes: dict[RowRef, list[Message]] = attrs.field(factory=dict)
+    unpatched: int = 0
+    #: Lines in the middle of the file that are no JSON objects: copied wrongly, or edited.
+    broken: int = 0
+    end: Message | None = None
+
+
+class Journal:
+    """An open journal; one writer."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            self._size = _cut_torn_line(self._descriptor)
+            os.lseek(self._descriptor, self._size, os.SEEK_SET)
+            _sync_directory(path.parent)
+        except OSError as error:
+            raise _failed(path, error) from error
+
+    def append(self, line: Message, *, durable: bool = True) -> None:
+        """Write *line*; with *durable* it is on disk when this returns.
+
+        Raises:
+            JournalError: The disk is full or gone; the file is cut back to its last whole line.
+        """
+        text = json.dumps(line, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "surrogateescape")
+        try:
+            _write_all(self._descriptor, text + b"\n")
+            if durable:
+                os.fdatasync(self._descriptor) if hasattr(os, "fdatasync") else os.fsync(self._descriptor)
+        except OSError as error:
+            self._cut_back()
+            raise _failed(self.path, error) from error
+        self._size += len(text) + 1
+
+    def close(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def _cut_back(self) -> None:
+        try:
+            os.ftruncate(self._descriptor, self._size)
+            os.lseek(self._descriptor, self._size, os.SEEK_SET)
+        except OSError:
+            # A torn last line is cut when the run is resumed.
+            pass
+
+
+def _failed(path: Path, error: OSError) -> JournalError:
+    return JournalError(
+        f"journal {path} cannot be written: {(error.strerror or str(error)).lower()}",
+        hint="make room or name another place with --run-dir; what the journal already holds is safe "
+        f"(perfcollect run --resume {path.parent.name}, or perfcollect db apply {path.parent})",
+    )
+
+
+def _write_all(descriptor: int, text: bytes) -> None:
+    view = memoryview(text)
+    while view:
+        view = view[os.write(descriptor, view) :]
+
+
+def _sync_directory(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _cut_torn_line(descriptor: int) -> int:
+    """Cut what follows the last line end (a write that a kill or a full disk interrupted); return the size."""
+    size = os.lseek(descriptor, 0, os.SEEK_END)
+    end = size
+    while end > 0:
+        start = max(0, end - (1 << 16))
+        block = os.pread(descriptor, end - start, start)
+        found = block.rfind(b"\n")
+        if found >= 0:
+            end = start + found + 1
+            break
+        end = start
+    if end != size:
+        os.ftruncate(descriptor, end)
+    return end
+
+
+def read_lines(path: Path) -> Iterator[Message | None]:
+    """Yield the lines of a journal, ``None`` for one that is broken; a torn last line is not a line.
+
+    Raises:
+        DataError: There is no journal.
+    """
+    try:
+        file = path.open("rb")
+    except OSError as error:
+        raise DataError(
+            f"journal {path} cannot be read: {(error.strerror or str(error)).lower()}",
+            hint="name a run directory, or the id of a run below the database's reports/runs",
+        ) from error
+    with file:
+        for raw in file:
+            if not raw.endswith(b"\n"):
+                return
+            try:
+                line = json.loads(raw)
+            except ValueError:
+                line = None
+            yield line if isinstance(line, dict) and "kind" in line else None
+
+
+def read_journal(path: Path) -> JournalState:
+    """Read what a run did so far, in one pass and without keeping samples."""
+    state = JournalState()
+    for line in read_lines(path):
+        if line is None:
+            state.broken += 1
+            continue
+        match line["kind"]:
+            case "run":
+                state.run = line
+            case "measured":
+                row = decode_row(line["row"])
+                state.measured.add(row)
+                state.failed.pop(row, None)
+                state.passes.pop(row, None)
+                state.unpatched += 1
+            case "failed":
+                row = decode_row(line["row"])
+                state.measured.discard(row)
+                state.failed[row] = line
+            case "pass":
+                state.passes.setdefault(decode_row(line["row"]), []).append(line)
+            case "patched":
+                state.unpatched = 0
+            case "end":
+                state.end = line
+    return state

@@ -1,0 +1,266 @@
+"""Start a run or take one up again: everything between the command line and the first case, and after the last."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import cast
+
+import attrs
+
+from perfcollect_core import __version__
+from perfcollect_core.cases import Outcome, RowRef
+from perfcollect_core.discovery import plugin_index
+from perfcollect_core.environment import DeviceFamily, DeviceInfo
+from perfcollect_core.errors import DataError, UsageError
+from perfcollect_core.loading import LoadedPlugin
+from perfcollect_core.tables.identity import adopt_identity
+from perfcollect_core.tables.lock import database_lock
+
+from .campaign import CampaignResult, run_campaign
+from .execution import ExecutorPlugin
+from .journal import JOURNAL_NAME, Journal, JournalState
+from .options import RunOptions, encode_options
+from .plan import RunPlan
+from .processes import machine_memory_bytes
+from .protocol import PluginRef, Setup, encode_row
+from .run_dir import writable
+from .session import CaseResult, SessionSettings
+from .write_back import LOCK_WAIT_SECONDS, TableWriter
+
+__all__ = ["RunContext", "RunOutcome", "check_writable", "execute", "select_devices"]
+
+_MEMORY_SHARE = 0.9
+
+
+@attrs.frozen(eq=False)
+class RunContext:
+    """Where a run measures and writes."""
+
+    database: Path
+    run_dir: Path
+    family: LoadedPlugin
+    devices: tuple[DeviceInfo, ...]
+    versions: Mapping[str, str]
+    executor: ExecutorPlugin
+    write: bool = True
+
+    @property
+    def device_family(self) -> DeviceFamily:
+        return cast("DeviceFamily", self.family.plugin)
+
+
+@attrs.define
+class RunOutcome:
+    """What a run did: the cases, the tables, and what kept it from writing."""
+
+    campaign: CampaignResult
+    writer: TableWriter
+    write_error: Exception | None = None
+    run_error: Exception | None = None
+
+
+def select_devices(found: Sequence[DeviceInfo], asked: Sequence[int] | None) -> tuple[DeviceInfo, ...]:
+    """Return the devices to use.
+
+    Raises:
+        UsageError: One that was asked for is not there.
+    """
+    if asked is None:
+        return tuple(found)
+    by_index = {device.index: device for device in found}
+    absent = [index for index in asked if index not in by_index]
+    if absent:
+        there = ", ".join(map(str, sorted(by_index)))
+        raise UsageError(f"--devices {absent[0]}: there is no such device, expected some of {there}")
+    return tuple(by_index[index] for index in dict.fromkeys(asked))
+
+
+def check_writable(database: Path, run_dir: Path | None) -> bool:
+    """Tell whether the tables can be written; a place that cannot is refused unless a run directory was named.
+
+    Raises:
+        DataError: The database cannot be written, and nothing says where else to keep the measurements.
+    """
+    why = writable(database)
+    if why is None:
+        return True
+    if run_dir is None:
+        raise DataError(
+            f"database {database} cannot be written: {why}",
+            hint="give yourself write access, or keep the measurements elsewhere with --run-dir DIR "
+            "and write them back later with perfcollect db apply DIR",
+        )
+    return False
+
+
+def execute(
+    plan: RunPlan,
+    options: RunOptions,
+    context: RunContext,
+    wrappers: Sequence[LoadedPlugin],
+    *,
+    earlier: JournalState | None = None,
+    on_result: Callable[[CaseResult], None] = lambda result: None,
+    announce: Callable[[str], None] = lambda sentence: None,
+) -> RunOutcome:
+    """Measure the cases of *plan* and write the tables; what stops it is in the outcome, never lost.
+
+    Raises:
+        JournalError: The journal cannot be opened: nothing was measured.
+    """
+    journal = Journal(context.run_dir / JOURNAL_NAME)
+    try:
+        journal.append(
+            {
+                "kind": "run",
+                "id": context.run_dir.name,
+                "tool": f"perfcollect {__version__}",
+                "database": str(context.database.resolve()),
+                "family": context.device_family.name,
+                "devices": [[device.index, device.name] for device in context.devices],
+                "versions": dict(context.versions),
+                "started_at": time.time(),
+                "options": encode_options(options),
+                "cases": len(plan.cases),
+                "done_before": len(earlier.measured) if earlier else 0,
+            }
+        )
+        writer = TableWriter(context.database, journal, write=context.write)
+        outcome = _measure(plan, options, context, wrappers, journal, writer, on_result, announce, earlier)
+        _write(outcome, plan, options, context)
+        return outcome
+    finally:
+        journal.close()
+
+
+def _measure(
+    plan: RunPlan,
+    options: RunOptions,
+    context: RunContext,
+    wrappers: Sequence[LoadedPlugin],
+    journal: Journal,
+    writer: TableWriter,
+    on_result: Callable[[CaseResult], None],
+    announce: Callable[[str], None],
+    earlier: JournalState | None,
+) -> RunOutcome:
+    settings = _settings(plan, options, context, wrappers)
+    outcome = RunOutcome(CampaignResult(), writer)
+    if not plan.cases:
+        return outcome
+
+    def collect(result: CaseResult) -> None:
+        outcome.campaign.results.append(result)
+        if result.measurement is not None:
+            writer.add(result.job.planned, result.measurement)
+        on_result(result)
+
+    executor = context.executor.open_executor(context.run_dir)
+    try:
+        finished = run_campaign(
+            plan.cases,
+            settings,
+            executor,
+            journal,
+            [device.index for device in context.devices],
+            earlier_passes=earlier.passes if earlier else {},
+            on_result=collect,
+            on_idle=writer.flush_now_and_then,
+            announce=announce,
+        )
+        outcome.campaign = finished
+    except Exception as error:
+        # What was measured before is written all the same; the caller reports and exits accordingly.
+        outcome.run_error = error
+        done = {result.job.planned.row.ref for result in outcome.campaign.results}
+        outcome.campaign.left += [planned for planned in plan.cases if planned.row.ref not in done]
+    finally:
+        executor.close()
+    return outcome
+
+
+def _settings(
+    plan: RunPlan, options: RunOptions, context: RunContext, wrappers: Sequence[LoadedPlugin]
+) -> SessionSettings:
+    family = context.device_family
+    case_plan = options.plan(family.default_plan())
+    provider = plugin_index().require("families", context.family.name)
+    refs = []
+    for wrapper in wrappers:
+        found = plugin_index().require("wrappers", wrapper.name)
+        refs.append(PluginRef(wrapper.name, found.value, wrapper.provider))
+    setup = Setup(
+        family=PluginRef(context.family.name, provider.value, context.family.provider),
+        device=0,
+        operators={table.operator: table.ref for table in plan.tables},
+        wrappers=tuple(refs),
+        path=tuple(os.path.abspath(entry) for entry in sys.path),  # noqa: PTH100  # "" means the working directory
+        memory_bytes=int(_MEMORY_SHARE * machine_memory_bytes() / max(1, len(context.devices))),
+        run_dir=str(context.run_dir),
+    )
+    return SessionSettings(
+        family=family,
+        setup=setup,
+        plan=case_plan,
+        statistic=options.statistic,
+        provenance=f"{family.name}, perfcollect {__version__}, {options.statistic}",
+        run_dir=context.run_dir,
+        check=options.check,
+        check_max_flop=options.check_max_flop,
+        case_timeout=options.case_timeout,
+        max_seconds=options.max_seconds,
+        fail_fast=options.fail_fast,
+    )
+
+
+def _write(outcome: RunOutcome, plan: RunPlan, options: RunOptions, context: RunContext) -> None:
+    prune: dict[Path, list[RowRef]] = {}
+    if options.prune:
+        for result in outcome.campaign.results:
+            if result.outcome.state == "failed":
+                prune.setdefault(result.job.planned.table.path, []).append(result.job.planned.row.ref)
+        for table, row, skip in plan.skips:
+            if skip.kind == "invalid_case":
+                prune.setdefault(table.path, []).append(row.ref)
+    measured = any(result.measurement for result in outcome.campaign.results)
+    try:
+        if measured and context.write:
+            with database_lock(context.database, wait_seconds=LOCK_WAIT_SECONDS):
+                adopt_identity(
+                    context.database,
+                    family=context.device_family.name,
+                    device=context.devices[0].name,
+                    versions=context.versions,
+                )
+        if measured or prune:
+            outcome.writer.finish(prune=prune)
+    except Exception as error:
+        outcome.write_error = error
+
+
+def skipped_outcomes(plan: RunPlan) -> list[Outcome]:
+    """Return the outcomes of the rows that were not made into cases."""
+    return [
+        Outcome("failed", skip.reason, "invalid_case")
+        if skip.kind == "invalid_case"
+        else Outcome("skipped", skip.reason)
+        for _, _, skip in plan.skips
+    ]
+
+
+def encode_denied(results: Sequence[CaseResult]) -> list[object]:
+    """Return the failed cases as the quarantine list of the run directory holds them."""
+    return [
+        {
+            "row": encode_row(result.job.planned.row.ref),
+            "operator": result.job.operator,
+            "failure": result.outcome.failure,
+            "reason": result.outcome.reason,
+        }
+        for result in results
+        if result.outcome.state == "failed"
+    ]

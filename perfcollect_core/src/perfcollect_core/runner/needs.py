@@ -1,0 +1,136 @@
+"""Check what an operator needs outside perfcollect (parent side: torch is only ever imported in a child)."""
+
+from __future__ import annotations
+
+import ctypes.util
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from pathlib import Path
+
+from perfcollect_core.environment import Missing, Need
+
+__all__ = ["missing_needs"]
+
+_PROBE_SECONDS = 120.0
+_SCHEMA_PROBE = """
+import importlib, json, sys
+import torch
+for module in ("torch_npu", "vllm_ascend"):
+    try:
+        importlib.import_module(module)
+    except Exception:
+        pass
+try:
+    from vllm_ascend.utils import enable_custom_op
+    enable_custom_op()
+except Exception:
+    pass
+found = {}
+for name in json.loads(sys.argv[1]):
+    namespace, _, operator = name.partition("::")
+    found[name] = hasattr(getattr(torch.ops, namespace), operator)
+print("\\n" + json.dumps(found))
+"""
+_LIBRARY_PROBE = "import ctypes, sys; ctypes.CDLL(sys.argv[1])"
+
+
+def missing_needs(needs: Iterable[Need], family: str) -> tuple[Missing, ...]:
+    """Return which of *needs* are not met here for *family*, in their order."""
+    wanted = [need for need in dict.fromkeys(needs) if family in need.families]
+    schemas = tuple(need.name for need in wanted if need.kind == "schema")
+    registered = _schemas(schemas) if schemas else {}
+    missing = []
+    for need in wanted:
+        match need.kind:
+            case "env":
+                found = _environment(need)
+            case "module":
+                found = _module(need)
+            case "library":
+                found = _library(need)
+            case "schema":
+                found = _schema(need, registered)
+        if found is not None:
+            missing.append(found)
+    return tuple(missing)
+
+
+def _environment(need: Need) -> Missing | None:
+    value = os.environ.get(need.name)
+    # Some of these hold several paths; one that exists is enough.
+    if value and any(Path(part).exists() for part in value.split(os.pathsep) if part):
+        return None
+    looked = f"{need.name}={value}, which does not exist" if value else f"{need.name} is not set"
+    fix = need.hint or f"export {need.name}=PATH, then start again"
+    return Missing(f"environment variable {need.name}", looked, fix)
+
+
+def _module(need: Need) -> Missing | None:
+    top = need.name.partition(".")[0]
+    try:
+        if importlib.util.find_spec(top) is not None:
+            return None
+    except (ImportError, ValueError):
+        pass
+    return Missing(
+        f"module {need.name}",
+        f"not importable by {sys.executable}",
+        need.hint or f"install {top} into this environment",
+    )
+
+
+def _library(need: Need) -> Missing | None:
+    name = need.name
+    if ctypes.util.find_library(name.removeprefix("lib").partition(".so")[0]):
+        return None
+    try:
+        # In a child: a vendor library may run code, or crash, when it is loaded.
+        done = subprocess.run(
+            [sys.executable, "-c", _LIBRARY_PROBE, name],
+            capture_output=True,
+            timeout=_PROBE_SECONDS,
+            check=False,
+        )
+        if done.returncode == 0:
+            return None
+    except (OSError, subprocess.TimeoutExpired):
+        pass
+    path = os.environ.get("LD_LIBRARY_PATH") or "not set"
+    return Missing(
+        f"library {name}",
+        f"not loadable with LD_LIBRARY_PATH {path}",
+        need.hint or f"put the directory of {name} into LD_LIBRARY_PATH, then start again",
+    )
+
+
+def _schema(need: Need, registered: dict[str, bool]) -> Missing | None:
+    name = need.name.removeprefix("torch.ops.").replace(".", "::", 1) if "::" not in need.name else need.name
+    if registered.get(need.name) or registered.get(name):
+        return None
+    looked = f"torch.ops.{name.replace('::', '.')} is not registered by the torch of {sys.executable}"
+    return Missing(f"torch operator {name}", looked, need.hint or "install the package that registers it")
+
+
+@lru_cache(maxsize=8)
+def _schemas(names: Sequence[str]) -> dict[str, bool]:
+    asked = {
+        name: name if "::" in name else name.removeprefix("torch.ops.").replace(".", "::", 1)
+        for name in names
+    }
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", _SCHEMA_PROBE, json.dumps(list(asked.values()))],
+            capture_output=True,
+            timeout=_PROBE_SECONDS,
+            check=False,
+            text=True,
+        )
+        found = json.loads(done.stdout.splitlines()[-1])
+    except (OSError, subprocess.TimeoutExpired, ValueError, IndexError):
+        return {}
+    return {name: bool(found.get(full)) for name, full in asked.items()}

@@ -1,0 +1,446 @@
+"""Run the cases of a plan on the devices there are: hand out, watch, retry, journal."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Literal
+
+import attrs
+
+from perfcollect_core.cases import Failure, Outcome
+from perfcollect_core.environment import DeviceFamily
+from perfcollect_core.measurements import Measurement, Plan
+
+from .case_queue import CaseQueue, Job
+from .deadlines import Deadlines
+from .execution import Ended, Executor, Said, WorkerOrder
+from .failures import describe_exit
+from .journal import Journal
+from .protocol import Message, Setup, encode_case, encode_plan, encode_row, encode_setup
+from .results import judge, measured_line, measurement_of, visit_plan
+from .slots import PROBES, Slot
+
+__all__ = ["CaseResult", "Session", "SessionSettings", "StopReason"]
+
+StopReason = Literal["", "budget", "interrupted", "fail_fast", "no_device"]
+
+#: Cases this short leave a worker idle while the next one travels, so it is sent ahead.
+_PREFETCH_BELOW_SECONDS = 0.05
+_LOST_RECORD_TRIES = 3
+#: Failures a second try elsewhere cannot change.
+_OF_THE_ROW = frozenset({"invalid_case", "environment", "wrong_result", "not_observed"})
+
+
+@attrs.frozen(eq=False)
+class CaseResult:
+    """How a case ended; ``measurement`` is there exactly where it was measured."""
+
+    job: Job
+    outcome: Outcome
+    measurement: Measurement | None = None
+
+
+@attrs.frozen
+class SessionSettings:
+    """What a session needs beside its cases."""
+
+    family: DeviceFamily
+    setup: Setup
+    plan: Plan
+    statistic: str
+    provenance: str
+    run_dir: Path
+    check: bool = False
+    check_max_flop: float = 20e9
+    case_timeout: float | None = None
+    max_seconds: float | None = None
+    fail_fast: bool = False
+    exit_seconds: float = 5.0
+
+
+class Session:
+    """One pass over jobs that need equal ranks; owns the workers while it runs.
+
+    Call ``run`` once. ``stop`` and ``kill`` may be called from a signal handler.
+    """
+
+    def __init__(
+        self,
+        jobs: Sequence[Job],
+        settings: SessionSettings,
+        executor: Executor,
+        journal: Journal,
+        devices: Sequence[int],
+        *,
+        ranks: int = 1,
+        started: float | None = None,
+        on_result: Callable[[CaseResult], None] = lambda result: None,
+        on_idle: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._settings = settings
+        self._executor = executor
+        self._journal = journal
+        self._on_result = on_result
+        self._on_idle = on_idle
+        self._slots = [Slot(device, ranks) for device in devices]
+        self._by_worker: dict[int, Slot] = {}
+        self._started = time.monotonic() if started is None else started
+        self._deadlines = Deadlines(settings.plan, settings.case_timeout)
+        self._killed = False
+        self.queue = CaseQueue(jobs)
+        self.stop_reason: StopReason = ""
+        self.environments: list[Mapping[str, str]] = []
+        self.notes: list[str] = []
+        self.workers_started = 0
+        #: Jobs that were not run: the budget, an interrupt, no device.
+        self.left: list[Job] = []
+
+    def stop(self, reason: StopReason) -> None:
+        """Hand out no more cases; those in flight go on."""
+        self.stop_reason = self.stop_reason or reason
+
+    def kill(self) -> None:
+        """End the workers now, their cases unfinished."""
+        self._killed = True
+
+    def run(self) -> None:
+        """Run until every job ended or the session was stopped.
+
+        Raises:
+            JournalError: A result could not be made durable.
+        """
+        try:
+            while not self._finished():
+                for event in self._executor.events(self._patience()):
+                    self._handle(event)
+                self._watch()
+                for slot in self._slots:
+                    self._supply(slot)
+                self._on_idle()
+        finally:
+            self._release()
+        self.left = [job for slot in self._slots for job in slot.take_inflight()] + self.queue.drain()
+
+    def _finished(self) -> bool:
+        if self._killed:
+            self.stop("interrupted")
+            return True
+        busy = any(slot.inflight for slot in self._slots)
+        if self.stop_reason:
+            return not busy
+        if all(slot.state == "quarantined" for slot in self._slots):
+            if len(self.queue):
+                self.stop("no_device")
+            return True
+        return not busy and not len(self.queue)
+
+    def _patience(self) -> float:
+        nearest = min((slot.deadline for slot in self._slots), default=float("inf"))
+        return max(0.0, min(0.2, nearest - time.monotonic()))
+
+    def _release(self) -> None:
+        """Let the workers go and wait until they are gone."""
+        for slot in self._slots:
+            if slot.state in ("starting", "ready"):
+                self._executor.stop(slot.worker, force=self._killed or bool(slot.inflight))
+                slot.state = "ending"
+        limit = time.monotonic() + self._settings.exit_seconds + 5.0
+        while any(slot.state == "ending" for slot in self._slots) and time.monotonic() < limit:
+            for event in self._executor.events(0.2):
+                if isinstance(event, Ended) and event.worker in self._by_worker:
+                    self._by_worker.pop(event.worker).state = "empty"
+
+    # What workers say.
+
+    def _handle(self, event: Said | Ended) -> None:
+        slot = self._by_worker.get(event.worker)
+        if slot is None:
+            return
+        if isinstance(event, Ended):
+            self._worker_ended(slot, event)
+            return
+        if slot.state == "ending":
+            return
+        message = event.message
+        match message["kind"]:
+            case "hello":
+                slot.hellos.add(event.rank)
+                if len(slot.hellos) == slot.ranks:
+                    setup = attrs.evolve(self._settings.setup, device=slot.device, ranks=slot.ranks)
+                    self._executor.send(slot.worker, encode_setup(setup))
+            case "ready":
+                slot.readies.add(event.rank)
+                if len(slot.readies) == slot.ranks:
+                    self._ready(slot, message)
+            case "refused":
+                slot.complaint = message["reason"]
+                self._end(slot)
+            case "begin":
+                slot.begun = message["id"]
+            case "result":
+                self._heard_result(slot, event.rank, message)
+
+    def _ready(self, slot: Slot, message: Message) -> None:
+        slot.state, slot.failed_starts, slot.deadline = "ready", 0, float("inf")
+        slot.core = message["core"]
+        facts = message["environment"]
+        if facts not in self.environments:
+            self.environments.append(facts)
+        slot.environment = self.environments.index(facts)
+        self._journal.append(
+            {"kind": "worker", "device": slot.device, "environment": slot.environment, "facts": facts},
+            durable=False,
+        )
+
+    def _heard_result(self, slot: Slot, rank: int, message: Message) -> None:
+        if not slot.inflight or slot.inflight[0].number != message["id"]:
+            return
+        slot.results[rank] = message
+        failed = "failure" in message
+        if len(slot.results) < slot.ranks and not failed:
+            return
+        job = slot.inflight.popleft()
+        results, slot.results = slot.results, {}
+        shared, slot.served = slot.served > 0, slot.served + 1
+        now = time.monotonic()
+        self._deadlines.learn(job, now - slot.began_at)
+        slot.note_duration(now - slot.began_at)
+        self._begin_next(slot, now)
+        if failed:
+            where = f"rank {rank}: " if slot.ranks > 1 else ""
+            self._failed(
+                slot, job, message["failure"], where + message["reason"], shared, message.get("final", False)
+            )
+            if message.get("final") or slot.ranks > 1:
+                self._end(slot)
+        else:
+            self._visited(slot, job, results)
+        slot.previous = job
+
+    def _begin_next(self, slot: Slot, now: float) -> None:
+        slot.began_at = now
+        slot.deadline = now + self._deadlines.of(slot.inflight[0]) if slot.inflight else float("inf")
+
+    def _worker_ended(self, slot: Slot, event: Ended) -> None:
+        del self._by_worker[event.worker]
+        was = slot.state
+        jobs = slot.take_inflight()
+        slot.state = "empty"
+        if event.survivors:
+            self.notes.append(f"device {slot.device}: processes {event.survivors} could not be ended")
+        if was == "starting":
+            slot.start_failed(slot.complaint or f"the worker {describe_exit(event.code)} before it was ready")
+            self._device_complained(slot)
+        if was == "ready" and jobs and slot.begun == jobs[0].number:
+            ranks = (
+                f"rank {event.lost_ranks[0]} was lost first, " if slot.ranks > 1 and event.lost_ranks else ""
+            )
+            reason = f"{ranks}the worker {describe_exit(event.code)}"
+            self._failed(slot, jobs.pop(0), "worker_crashed", reason, slot.served > 0, True)
+        self.queue.give_back(jobs)
+
+    def _device_complained(self, slot: Slot) -> None:
+        if slot.state == "quarantined":
+            self.notes.append(
+                f"device {slot.device} was left alone after {PROBES} failed starts: {slot.complaint}"
+            )
+
+    # How cases end.
+
+    def _visited(self, slot: Slot, job: Job, results: Mapping[int, Message]) -> None:
+        job.checked = results[0].get("checked", False) if self._settings.check else None
+        job.environment = slot.environment
+        samples, per_rank, complaint = judge(results)
+        if samples is None:
+            job.lost_records += 1
+            if job.lost_records >= _LOST_RECORD_TRIES:
+                self._conclude_failure(slot, job, "not_observed", f"{complaint} in {job.lost_records} tries")
+                return
+            self._journal.append(
+                {"kind": "attempt", "row": self._row(job), "failure": "not_observed", "reason": complaint},
+                durable=False,
+            )
+            self.queue.again(job, where="last")
+            return
+        job.passes.append(samples)
+        if len(job.passes) < self._settings.plan.passes:
+            self._journal.append(measured_line("pass", job, samples, None, self._row(job), slot.device))
+            self.queue.again(job, where="last")
+            return
+        measurement = measurement_of(
+            job, per_rank, slot.core, self._settings.statistic, self._settings.provenance
+        )
+        self._journal.append(
+            measured_line("measured", job, measurement.samples, measurement, self._row(job), slot.device)
+        )
+        self.queue.succeeded(job)
+        if job.attempts and job.suspect is not None:
+            self._name_suspect(job)
+        self._on_result(CaseResult(job, Outcome("measured"), measurement))
+
+    def _name_suspect(self, job: Job) -> None:
+        assert job.suspect is not None
+        suspect = job.suspect.planned.row.ref
+        self._journal.append(
+            {"kind": "suspect", "row": encode_row(suspect), "failed_after_it": self._row(job)}, durable=False
+        )
+
+    def _failed(
+        self, slot: Slot, job: Job, failure: Failure, reason: str, shared: bool, poisoned: bool
+    ) -> None:
+        """Judge a failure: of the row, or perhaps of the process or the device it met."""
+        if failure in _OF_THE_ROW and not (poisoned and failure == "invalid_case"):
+            self._conclude_failure(slot, job, failure, reason)
+            return
+        if not shared:
+            job.failed_devices.add(slot.device)
+        others = {s.device for s in self._slots if s.state != "quarantined"} - job.failed_devices
+        if not shared and (len(job.failed_devices) >= 2 or not others):
+            self._conclude_failure(slot, job, failure, reason)
+            return
+        job.attempts += 1
+        job.suspect = slot.previous if shared else job.suspect
+        self._journal.append(
+            {
+                "kind": "attempt",
+                "row": self._row(job),
+                "failure": failure,
+                "reason": reason,
+                "device": slot.device,
+                "shared": shared,
+            },
+            durable=False,
+        )
+        self.queue.again(job, where="soon")
+
+    def _conclude_failure(self, slot: Slot, job: Job, failure: Failure, reason: str) -> None:
+        self._journal.append(
+            {
+                "kind": "failed",
+                "row": self._row(job),
+                "operator": job.operator,
+                "failure": failure,
+                "reason": reason,
+                "device": slot.device,
+                "attempts": job.attempts + 1,
+            }
+        )
+        self.queue.failed(job, failure)
+        self._on_result(CaseResult(job, Outcome("failed", reason, failure)))
+        if self._settings.fail_fast:
+            self.stop("fail_fast")
+
+    @staticmethod
+    def _row(job: Job) -> list[object]:
+        return encode_row(job.planned.row.ref)
+
+    # Deadlines, starts, supply.
+
+    def _watch(self) -> None:
+        now = time.monotonic()
+        for slot in self._slots:
+            if now < slot.deadline or slot.state not in ("starting", "ready"):
+                continue
+            if slot.state == "starting":
+                silent = sorted(set(range(slot.ranks)) - slot.readies)
+                ranks = f" (ranks {silent} were not)" if slot.ranks > 1 else ""
+                slot.complaint = f"the worker was not ready in {Deadlines.START_SECONDS:g} s{ranks}"
+                self._end(slot)
+                continue
+            job, *others = slot.take_inflight_keeping_results()
+            seconds = self._deadlines.of(job)
+            silent = sorted(set(range(slot.ranks)) - set(slot.results))
+            ranks = f", rank {', '.join(map(str, silent))} did not answer" if slot.ranks > 1 else ""
+            slot.results.clear()
+            self._end(slot)
+            self._failed(slot, job, "timeout", f"not done within {seconds:g} s{ranks}", slot.served > 0, True)
+            self.queue.give_back(others)
+
+    def _end(self, slot: Slot) -> None:
+        """End a slot's worker at once; a start that was under way has failed."""
+        if slot.state == "starting":
+            slot.start_failed(slot.complaint)
+            self._device_complained(slot)
+        self._executor.stop(slot.worker, force=True)
+        self.queue.give_back(slot.take_inflight())
+        if slot.state != "quarantined":
+            slot.state = "ending"
+        else:
+            self._by_worker.pop(slot.worker, None)
+
+    def _supply(self, slot: Slot) -> None:
+        if self.stop_reason or not len(self.queue):
+            return
+        if slot.state == "empty":
+            self._start(slot)
+        elif slot.state == "ready":
+            self._feed(slot)
+
+    def _start(self, slot: Slot) -> None:
+        settings = self._settings
+        number = self.workers_started
+        self.workers_started += 1
+        argv = [sys.executable, "-m", "perfcollect_core.runner.worker"]
+        launch = settings.family.launch(argv, slot.ranks, slot.device, settings.run_dir)
+        order = WorkerOrder(
+            argv=launch.argv,
+            env=launch.env,
+            device=slot.device,
+            ranks=slot.ranks,
+            directory=settings.run_dir,
+            log=settings.run_dir / "logs" / f"worker_{number:05d}_device_{slot.device}.log",
+            exit_seconds=settings.exit_seconds,
+        )
+        slot.complaint = ""
+        worker = self._executor.start(order)
+        slot.started(worker, self.queue.age, time.monotonic() + Deadlines.START_SECONDS)
+        self._by_worker[worker] = slot
+
+    def _feed(self, slot: Slot) -> None:
+        others = [s.device for s in self._slots if s is not slot and s.state != "quarantined"]
+        while len(slot.inflight) < self._depth(slot):
+            job = self.queue.take(device=slot.device, served=slot.served, born=slot.born, others=others)
+            if job is None:
+                if (
+                    not slot.inflight
+                    and slot.served
+                    and self.queue.wants_fresh(device=slot.device, others=others)
+                ):
+                    self._executor.stop(slot.worker)
+                    slot.state = "ending"
+                return
+            if self._over_budget(job):
+                self.queue.give_back([job])
+                self.stop("budget")
+                return
+            self._send(slot, job)
+
+    def _depth(self, slot: Slot) -> int:
+        short = 0 < slot.busy_seconds < _PREFETCH_BELOW_SECONDS
+        return 2 if short and slot.ranks == 1 and len(self.queue) > 4 * len(self._slots) else 1
+
+    def _over_budget(self, job: Job) -> bool:
+        limit = self._settings.max_seconds
+        if limit is None:
+            return False
+        spent = time.monotonic() - self._started
+        return spent >= limit or spent + self._deadlines.expected(job) > limit
+
+    def _send(self, slot: Slot, job: Job) -> None:
+        settings = self._settings
+        check = settings.check and job.planned.flops <= settings.check_max_flop
+        message = {
+            "kind": "case",
+            "id": job.number,
+            "as": job.operator,
+            "case": encode_case(job.planned.case),
+            "plan": encode_plan(visit_plan(settings.plan)),
+            "check": check and not job.passes,
+        }
+        slot.inflight.append(job)
+        if len(slot.inflight) == 1:
+            self._begin_next(slot, time.monotonic())
+        self._executor.send(slot.worker, message)
