@@ -12,7 +12,7 @@ from perfcollect_core.errors import DataError, TableError
 from perfcollect_core.tensors import INPUT_COLUMNS, OUTPUT_COLUMNS, parse_signature
 
 from .columns import column_meanings, has_valid_duration, is_measurement
-from .identity import read_identity
+from .identity import contradicting_rows
 from .match import duplicate_keys, separating_columns
 from .read import REQUIRED_COLUMNS, Table, is_collective_table, scan_table, table_paths
 
@@ -68,9 +68,11 @@ def check_database(
         for check in collective_checks if collective else checks:
             findings.extend(check(table))
     try:
-        read_identity(database)
+        contradiction = contradicting_rows(database)
     except DataError as error:
-        findings.append(Finding("", "identity", str(error)))
+        contradiction = str(error)
+    if contradiction:
+        findings.append(Finding("", "identity", contradiction))
     return tuple(findings)
 
 

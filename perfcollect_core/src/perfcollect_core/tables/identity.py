@@ -20,6 +20,7 @@ __all__ = [
     "Identity",
     "adopt_identity",
     "check_identity",
+    "contradicting_rows",
     "generation",
     "read_identity",
 ]
@@ -29,6 +30,8 @@ _SCHEMA = 1
 
 _FAMILY_OF_CORE = {
     **dict.fromkeys(("AI_CORE", "AI_VECTOR_CORE", "MIX_AIC", "MIX_AIV", "AI_CPU"), "ascend"),
+    # Engines beside the cores: random numbers and collectives.
+    **dict.fromkeys(("DSA", "COMMUNICATION", "HCCL"), "ascend"),
     "CPU": "cpu",
     "GPU": "cuda",
 }
@@ -116,6 +119,19 @@ def adopt_identity(
     }
     replace_file(database / IDENTITY_FILE, (json.dumps(content, indent=2) + "\n").encode("utf-8"))
     return identity
+
+
+def contradicting_rows(database: Path) -> str:
+    """Say which measured rows belong to another family than ``perfcollect.json`` or the path says; empty if none do.
+
+    Raises:
+        DataError: As ``read_identity``.
+    """
+    named = _from_file(database) or _from_path(database)
+    held = _from_rows(database)
+    if named is None or held is None or named.family == held.family:
+        return ""
+    return f"the rows hold {held.family} durations, {_evidence(named)} says {named.family}"
 
 
 def generation(device: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 import re
 import sys
@@ -113,7 +114,8 @@ def find_database(options: DatabaseOptions, *, family: str, device_name: str) ->
         path = options.database_path.expanduser()
         return LocatedDatabase(path, (f"database={path} (given)",))
     root, origin = data_root(options)
-    if family == "ascend" or options.vllm_version is not None or options.cann_version is not None:
+    for_ascend = family == "ascend" or (options.device or "").upper().startswith("ATLAS")
+    if for_ascend or options.vllm_version is not None or options.cann_version is not None:
         return _ascend_database(options, root, origin)
     device = _device(options, device_name)
     torch, torch_part, notes = _part("torch", options.torch_version, detect_torch)
@@ -195,7 +197,13 @@ def _part(part: str, given: str | None, detect: Callable[[], str | None]) -> tup
             f"the {_PART_NAMES[part]} version is neither given nor detected on this machine",
             hint=f"give --{part}-version, or name the directory itself with --database-path",
         )
-    version = normalise_version(part, detected)
+    try:
+        version = normalise_version(part, detected)
+    except UsageError:
+        raise UsageError(
+            f"the {_PART_NAMES[part]} version detected on this machine, {detected!r}, names no release",
+            hint=f"give --{part}-version, or name the directory itself with --database-path",
+        ) from None
     return version, f"{part}={version} (detected)", ()
 
 
@@ -260,8 +268,10 @@ def _nearest(path: Path) -> list[str]:
     parent = path.parent
     while not parent.is_dir() and parent != parent.parent:
         parent = parent.parent
-    inside = [str(entry) for entry in directories(parent)]
-    return inside[:4] or [str(parent)]
+    names = [entry.name for entry in directories(parent)]
+    wanted = path.relative_to(parent).parts[0]
+    close = difflib.get_close_matches(wanted, names, n=4, cutoff=0.0)
+    return [str(parent / name) for name in close] or [str(parent)]
 
 
 def _print(note: str) -> None:
