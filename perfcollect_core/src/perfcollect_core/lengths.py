@@ -8,10 +8,11 @@ import random
 import re
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import cast
 
 import attrs
 
-from .cases import Row
+from .cases import Case, Row
 from .tensors import TensorSpec
 
 __all__ = [
@@ -19,6 +20,7 @@ __all__ = [
     "QUERY_LENGTHS_COLUMN",
     "Lengths",
     "Pages",
+    "case_lengths",
     "even_lengths",
     "integer_column",
     "jittered_lengths",
@@ -248,6 +250,12 @@ def paged_row_lengths(
         column=KEY_LENGTHS_COLUMN,
     )
     return queries, keys
+
+
+def case_lengths(case: Case) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the query and key tokens of each sequence, from the parameters ``q_lengths`` and ``kv_lengths``."""
+    queries, keys = (cast("Sequence[int]", case.params[name]) for name in ("q_lengths", "kv_lengths"))
+    return tuple(queries), tuple(keys)
 
 
 def lengths_key(*lengths: Sequence[int]) -> str:
