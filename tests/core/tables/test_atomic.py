@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 
@@ -77,7 +76,7 @@ def test_what_a_killed_writer_left_is_no_obstacle(tmp_path):
 
     replace_file(path, b"new")
 
-    assert os.listdir(tmp_path) == ["Add.csv"]
+    assert [p.name for p in tmp_path.iterdir()] == ["Add.csv"]
 
 
 def test_leftovers_are_removed_and_tables_are_not(tmp_path):
@@ -88,4 +87,4 @@ def test_leftovers_are_removed_and_tables_are_not(tmp_path):
         "Add.csv.partial",
         "perfcollect.json.partial",
     ]
-    assert os.listdir(tmp_path) == ["Add.csv"]
+    assert [p.name for p in tmp_path.iterdir()] == ["Add.csv"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import platform
 import re
 import subprocess
@@ -109,7 +108,7 @@ def test_a_missing_database_is_not_made(tmp_path):
         pass
 
     assert str(caught.value) == f"database {tmp_path / 'gone'} is not a directory"
-    assert os.listdir(tmp_path) == []
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_patching_under_the_lock_works_while_it_is_held_here(write, row):

@@ -8,7 +8,6 @@ import io
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from perfcollect_core.errors import TableError
 from perfcollect_core.tables.patch import patch_table
 from perfcollect_core.tables.read import read_table
 
@@ -38,9 +37,7 @@ def tables(draw):
             pieces.append(draw(st.sampled_from(["", "  ", "\t"])) + draw(NEWLINES))
     if draw(st.booleans()):
         pieces[-1] = pieces[-1].rstrip("\r\n") or pieces[-1]
-    # "\r" before "\n" is one line end, wherever the two came from.
-    text = "".join(pieces)
-    return ("\ufeff" if draw(st.booleans()) else "") + text
+    return ("\ufeff" if draw(st.booleans()) else "") + "".join(pieces)
 
 
 def records(path):
@@ -52,12 +49,7 @@ def records(path):
 def test_a_patch_changes_one_cell_of_one_row(tmp_path, text, new, column, which):
     path = tmp_path / "Add.csv"
     path.write_bytes(text.encode("utf-8"))
-    try:
-        table = read_table(path)
-    except TableError as error:
-        # A drawn row may look like a header, nothing else here is a fault.
-        assert "header repeated" in str(error)
-        return
+    table = read_table(path)
     before = records(path)
     assert patch_table(path, {}).updated == 0
     assert path.read_bytes() == text.encode("utf-8")
@@ -83,10 +75,6 @@ def test_cells_are_what_the_csv_module_reads(tmp_path, text):
     path.write_bytes(text.encode("utf-8"))
     plain = [r for r in csv.reader(io.StringIO(text.removeprefix("\ufeff"), newline="")) if len(r) > 1]
 
-    try:
-        read = [list(cells.values()) for cells in records(path)]
-    except TableError as error:
-        assert "header repeated" in str(error)
-        return
+    read = [list(cells.values()) for cells in records(path)]
 
     assert read == plain[1:]
