@@ -125,7 +125,7 @@ def _batched(signature: Signature) -> tuple[TensorSpec, TensorSpec, TensorSpec, 
             return f"{name} is {describe(tensor)}, expected batch {batch} of the output, or 1"
     if math.prod(batch) != max(math.prod(leading[0]), math.prod(leading[1])):
         return f"{names[2]} is {describe(tensors[2])}, expected the batch of x1 and x2"
-    notes = ()
+    notes: tuple[str, ...] = ()
     if not batch:
         notes = ("batch=1 (rows of two dimensions run as a batch of one)",)
     elif len(batch) > 1:

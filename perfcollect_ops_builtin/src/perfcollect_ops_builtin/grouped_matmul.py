@@ -79,7 +79,7 @@ def perfcollect_operator_spec(operator: str) -> OperatorSpec:
         negative=(
             row_cells("64,256;8,320,128", _BF16, "64,256", "DT_BF16"),
             row_cells("64,256;8,256,128;;;;;;9", f"{_BF16};;;;;;INT64", "64,128", "DT_BF16"),
-            row_cells("64,256;8,256,128", _BF16, "64,128", "DT_BF16", **{"Runtime_active_rows": "65"}),
+            row_cells("64,256;8,256,128", _BF16, "64,128", "DT_BF16", Runtime_active_rows="65"),
             row_cells("64,256;8,256,128", _BF16, "", ""),
             row_cells("0,256;8,256,128", _BF16, "0,128", "DT_BF16"),
             row_cells("64,256;8,256,128;;8,127", "INT8;INT8;;DT_BF16", "64,128", "DT_BF16"),

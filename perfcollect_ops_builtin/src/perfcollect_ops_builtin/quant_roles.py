@@ -49,7 +49,7 @@ def find_roles(
             role = "pertoken_scale" if stated.startswith("pertoken") else stated
         else:
             role = _guess(tensor, signature, m, n, notes)
-        if role not in _POSITIONS.values() or role in roles:
+        if role is None or role not in _POSITIONS.values() or role in roles:
             return (
                 f"input slot {slot} is {describe(tensor)} {tensor.dtype}, expected bias ({n}), "
                 f"pertoken_scale ({m}) or, for INT8 output, offset (1 or {n})"

@@ -29,7 +29,7 @@ from .matrix_layouts import case_sizes, logical_matrix, stores
 from .nz_weights import cast_weight
 from .packed_scales import ascend_scale, pack_scales, unpack_scales
 from .precision import FLOATS, product_tolerance, quantised_reference
-from .row_checks import describe, float_row, read_signature, refuse_dtypes, row_cells
+from .row_checks import describe, float_row, read_signature, refuse_dtypes
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -263,7 +263,7 @@ def perfcollect_reference(case: Case, inputs: Inputs) -> Reference:
     left = "mbk" if case.params["x1_token_major"] else "bmk"
     right = "bnk" if case.params["x2_transposed"] else "bkn"
     y = torch.einsum(f"{left},{right}->mbn", a, b)
-    m, split = case_sizes(case, "m", "batch_split_factor")
+    (split,) = case_sizes(case, "batch_split_factor")
     dtype = case.outputs[0].dtype or case.tensors["x1"].dtype
     if "scale" in case.tensors:
         scale = unpack_scales(inputs["scale"].cpu()).double()

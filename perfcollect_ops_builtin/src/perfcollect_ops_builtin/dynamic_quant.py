@@ -1,0 +1,286 @@
+"""Replay of DynamicQuant: quantisation with scales computed from the values, per token unless the row says else."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING, cast
+
+from perfcollect_core import (
+    Case,
+    Cost,
+    Device,
+    Inputs,
+    Kernel,
+    OperatorSpec,
+    Reference,
+    Row,
+    Signature,
+    Skip,
+    Slot,
+    TensorSpec,
+    Tolerance,
+    bytes_moved,
+    default_case,
+    read_examples,
+)
+from perfcollect_core.cases import Param
+
+from .int4_packing import PER_WORD, pack_int4
+from .precision import PACKED, QUANTISED, quantised_reference
+from .row_checks import describe, float_row, read_signature, refuse_dtypes, row_cells
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+_SCALES = Tolerance(rtol=1e-5, atol=1e-9)
+_QMAX = {"INT8": 127, "INT4": 7}
+_MODES = {"pertoken": (-1,), "perchannel": (-2,)}
+_OUT = "INT8;FLOAT"
+
+
+def perfcollect_operator_spec(operator: str) -> OperatorSpec:
+    """Describe the operator."""
+    return OperatorSpec(
+        name=operator,
+        summary="scale = max|x smooth| / 127 per row, q = round(x smooth / scale)",
+        api={
+            "ascend": "torch_npu.npu_dynamic_quant; npu_dynamic_quant_asymmetric for three outputs",
+            "cuda": "amax, div, round",
+            "cpu": "amax, div, round",
+        },
+        inputs=(
+            Slot("x", "(..., D) BF16 or FLOAT16, two dimensions at least"),
+            Slot("smooth_scales", "(D), or (E,D) with group_index", optional=True),
+            Slot("group_index", "(E) INT32, cumulative rows", optional=True),
+        ),
+        outputs=(
+            Slot("y", "like x in INT8; (..., D/8) INT32 or INT4 where packed"),
+            Slot("scale", "leading dimensions of x; (1) per tensor; (..., D) per channel"),
+            Slot("offset", "like scale, asymmetric form only", optional=True),
+        ),
+        # npu_dynamic_quant_asymmetric, which a row of three outputs calls, launches this type.
+        aliases=("DynamicQuantV2",),
+        value_policy=(
+            "x N(0,1) with one value in a thousand 20 times larger, smooth_scales 0.5 to 1.5, group_index a random "
+            "cumulative count ending at the number of rows; seeded by row"
+        ),
+        assumptions=(
+            "y is INT8 and scales are per token where the output is not recorded",
+            "scales are per token where per channel fits, too",
+            "INT4 results are packed eight in an INT32, as torch_npu returns them",
+        ),
+        negative=(
+            row_cells("7168", "DT_BF16", "7168;1", _OUT),
+            row_cells("16,512", "DT_BF16", "16,500;16", _OUT),
+            row_cells("16,512", "DT_BF16", "16,512;15", _OUT),
+            row_cells("16,512;500", "DT_BF16;DT_BF16", "16,512;16", _OUT),
+            row_cells("16,512;4,512", "DT_BF16;DT_BF16", "16,512;16", _OUT),
+            row_cells("16,508", "DT_BF16", "16,63;16", "INT32;FLOAT"),
+            float_row("0,512", ""),
+        ),
+        examples=read_examples(__package__, "operators/dynamic_quant.csv"),
+    )
+
+
+def perfcollect_make_case(spec: OperatorSpec, row: Row) -> Case | Skip:
+    """Find destination type, mode and form from the outputs."""
+    signature = read_signature(spec, row, needs_output=False)
+    if isinstance(signature, Skip):
+        return signature
+    words = {
+        "x": ("BF16", "FLOAT16"),
+        "smooth_scales": ("BF16", "FLOAT16", "FLOAT"),
+        "group_index": ("INT32",),
+        "y": ("INT8", "INT4", "INT32"),
+    }
+    refused = refuse_dtypes(spec, signature, words)
+    if refused:
+        return refused
+    reason = _input_misfit(signature)
+    resolved = reason or _destination(signature)
+    if isinstance(resolved, str):
+        return Skip.invalid(f"{spec.name}: {resolved}")
+    params, assumptions = resolved
+    return default_case(spec, row, params=params, assumptions=assumptions)
+
+
+def _input_misfit(signature: Signature) -> str | None:
+    x, smooth, index = (signature.input(slot) for slot in range(3))
+    shape = x.shape or ()
+    if len(shape) < 2:
+        return f"input slot 0 'x' is {describe(x)}, expected two dimensions at least"
+    if not smooth.is_absent and (
+        len(smooth.shape or ()) not in (1, 2) or (smooth.shape or (0,))[-1] != shape[-1]
+    ):
+        return f"input slot 1 'smooth_scales' is {describe(smooth)}, expected {shape[-1]} (D) or E,{shape[-1]} (E,D)"
+    grouped = len(smooth.shape or ()) == 2
+    if grouped and index.shape != (smooth.shape or ())[:1]:
+        return f"input slot 2 'group_index' is {describe(index)}, expected {(smooth.shape or (0,))[0]} (E)"
+    if not grouped and not index.is_absent:
+        return f"input slot 2 'group_index' is {describe(index)}, it goes with smooth_scales (E,D) only"
+    return None
+
+
+def _destination(signature: Signature) -> tuple[dict[str, Param], list[str]] | str:
+    x, y, scale = signature.input(0), signature.output(0), signature.output(1)
+    shape, notes = x.shape or (), []
+    if y.is_absent:
+        notes.append("y=INT8 (not recorded)")
+    packed = y.dtype in ("INT4", "INT32")
+    unpacked = (*(y.shape or ())[:-1], (y.shape or (0,))[-1] * (PER_WORD if y.dtype == "INT32" else 1))
+    if not y.is_absent and unpacked != shape:
+        return f"output slot 0 is {describe(y)} {y.dtype}, expected {describe(x)}, or D/8 packed in INT32"
+    if packed and shape[-1] % PER_WORD:
+        return f"input slot 0 'x' is {describe(x)}, expected D in multiples of {PER_WORD} for INT4"
+    modes = _fitting_modes(shape, scale)
+    if not modes:
+        wanted = ",".join(map(str, shape[:-1]))
+        return f"output slot 1 is {describe(scale)}, expected {wanted} per token, 1 per tensor or one per channel"
+    if len(modes) > 1:
+        notes.append(f"quant_mode={modes[0]} (scale fits {' and '.join(modes)})")
+    if scale.is_absent:
+        notes.append("quant_mode=pertoken (scale not recorded)")
+    asymmetric = not signature.output(2).is_absent
+    params: dict[str, Param] = {
+        "dst": "INT4" if packed else "INT8",
+        "quant_mode": modes[0],
+        "asymmetric": asymmetric,
+    }
+    return params, notes
+
+
+def _fitting_modes(shape: tuple[int, ...], scale: TensorSpec) -> list[str]:
+    if scale.is_absent or scale.shape in (shape[:-1], (*shape[:-1], 1)):
+        per_channel = scale.shape == (*shape[:-2], shape[-1])
+        return ["pertoken", "perchannel"] if per_channel else ["pertoken"]
+    if scale.shape == (1,):
+        return ["pertensor"]
+    return ["perchannel"] if scale.shape in ((*shape[:-2], shape[-1]), (*shape[:-2], 1, shape[-1])) else []
+
+
+def perfcollect_estimate_cost(case: Case) -> Cost:
+    """Count four operations an element and each tensor once."""
+    x = case.tensors["x"]
+    unrecorded = 0 if case.outputs else x.numel + 4 * x.numel // (x.shape or (1,))[-1]
+    return Cost(4.0 * x.numel, bytes_moved(case) + unrecorded)
+
+
+def perfcollect_make_inputs(case: Case, device: Device) -> Inputs:
+    """Draw activations with outliers, positive smooth scales and cumulative group ends."""
+    import torch
+
+    from perfcollect_core import ValueMaker
+
+    make, spec = ValueMaker(case.seed, device), case.tensors["x"]
+    x = make.normal(spec)
+    outliers = make.bernoulli(TensorSpec(spec.shape, "BOOL"), 1e-3)
+    tensors = {"x": torch.where(outliers, x * 20, x)}
+    if "smooth_scales" in case.tensors:
+        tensors["smooth_scales"] = make.uniform(case.tensors["smooth_scales"], 0.5, 1.5)
+    if "group_index" in case.tensors:
+        rows = math.prod((spec.shape or ())[:-1])
+        ends = make.integers(case.tensors["group_index"], 0, rows + 1).sort().values
+        ends[-1] = rows
+        tensors["group_index"] = ends
+    return Inputs(tensors)
+
+
+def perfcollect_bind_kernel(case: Case, inputs: Inputs, device: Device) -> Kernel:
+    """Bind the fused call on Ascend, its steps elsewhere."""
+    if device.family == "ascend":
+        return Kernel(call=_ascend_call(case, inputs))
+    smooth = _row_factors(case, inputs)
+    mode, dst = str(case.params["quant_mode"]), str(case.params["dst"])
+    shapes = [spec.shape for spec in case.outputs]
+    quantise = _asymmetric if case.params["asymmetric"] else _symmetric
+
+    def call() -> tuple[Tensor, ...]:
+        x = inputs["x"].float()
+        q, *scales = quantise(x if smooth is None else x * smooth, _MODES.get(mode), _QMAX[dst])
+        return (pack_int4(q) if dst == "INT4" else q, *scales)
+
+    def outputs(found: object) -> tuple[Tensor, ...]:
+        q, *scales = cast("tuple[Tensor, ...]", found)
+        placed = [s.reshape(shape or s.shape) for s, shape in zip(scales, shapes[1:], strict=False)]
+        return (q, *(placed or [s.squeeze(-1) for s in scales]))
+
+    return Kernel(call=call, outputs=outputs)
+
+
+def _row_factors(case: Case, inputs: Inputs) -> Tensor | None:
+    """Return what multiplies x: nothing, (D), or one row of the smooth scales for each row of x."""
+    import torch
+
+    if "smooth_scales" not in case.tensors:
+        return None
+    smooth = inputs["smooth_scales"].float()
+    if smooth.dim() == 1:
+        return smooth
+    ends = inputs["group_index"].to(torch.int64)
+    shape = case.tensors["x"].shape or ()
+    rows = torch.arange(math.prod(shape[:-1]), device=smooth.device)
+    return smooth[torch.searchsorted(ends, rows, right=True)].reshape(shape)
+
+
+def _symmetric(x: Tensor, dims: tuple[int, ...] | None, qmax: int) -> tuple[Tensor, ...]:
+    import torch
+
+    magnitude = x.abs()
+    scale = (magnitude.max() if dims is None else magnitude.amax(dims, keepdim=True)) / qmax
+    return (x / scale).round_().clamp_(-qmax - 1, qmax).to(torch.int8), scale
+
+
+def _asymmetric(x: Tensor, dims: tuple[int, ...] | None, qmax: int) -> tuple[Tensor, ...]:
+    import torch
+
+    high, low = (
+        (x.max(), x.min()) if dims is None else (x.amax(dims, keepdim=True), x.amin(dims, keepdim=True))
+    )
+    scale = (high - low) / (2 * qmax + 1)
+    offset = qmax - high / scale
+    return (x / scale + offset).round_().clamp_(-qmax - 1, qmax).to(torch.int8), scale, offset
+
+
+def _ascend_call(case: Case, inputs: Inputs) -> Callable[[], object]:
+    import torch
+    import torch_npu
+
+    name = "npu_dynamic_quant_asymmetric" if case.params["asymmetric"] else "npu_dynamic_quant"
+    function = getattr(torch_npu, name)
+    keywords = {slot: inputs[slot] for slot in ("smooth_scales", "group_index") if slot in case.tensors}
+    keywords["dst_type"] = torch.quint4x2 if case.params["dst"] == "INT4" else torch.int8
+    if case.params["quant_mode"] != "pertoken":  # older stacks have no such argument and no other mode
+        keywords["quant_mode"] = case.params["quant_mode"]
+    return lambda: tuple(function(inputs["x"], **keywords))
+
+
+def perfcollect_reference(case: Case, inputs: Inputs) -> Reference:
+    """Quantise in fp64, each group of rows with its own slice of the smooth scales."""
+    import torch
+
+    x = inputs["x"].to("cpu", torch.float64)
+    shape, qmax = x.shape, _QMAX[str(case.params["dst"])]
+    if "smooth_scales" in case.tensors:
+        rows, smooth = x.reshape(-1, shape[-1]), inputs["smooth_scales"].to("cpu", torch.float64)
+        ends = inputs["group_index"].tolist() if "group_index" in case.tensors else [len(rows)]
+        starts = [0, *ends[:-1]]
+        factors = smooth.reshape(-1, shape[-1])
+        x = torch.cat([rows[a:b] * f for a, b, f in zip(starts, ends, factors, strict=True)]).reshape(shape)
+    axes = {"pertoken": [-1], "perchannel": [-2], "pertensor": list(range(x.dim()))}[
+        str(case.params["quant_mode"])
+    ]
+    high, low = torch.amax(x, axes, keepdim=True), torch.amin(x, axes, keepdim=True)
+    if case.params["asymmetric"]:
+        scale = (high - low) / (2 * qmax + 1)
+        offset = qmax - high / scale
+        found = [x / scale + offset, scale, offset]
+    else:
+        scale = torch.maximum(high, -low) / qmax
+        found = [x / scale, scale]
+    q = found[0].round().clamp(-qmax - 1, qmax)
+    shapes = [spec.shape for spec in case.outputs[1:]] or [shape[:-1]] * 2
+    scales = [s.reshape(want or s.shape) for s, want in zip(found[1:], shapes, strict=False)]
+    if case.params["dst"] == "INT4":
+        return Reference((pack_int4(q), *scales), (PACKED, *[_SCALES] * len(scales)))
+    return quantised_reference((q, *scales), (QUANTISED, *[_SCALES] * len(scales)))
