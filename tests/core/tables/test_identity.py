@@ -15,6 +15,7 @@ from perfcollect_core.tables.identity import (
     contradicting_rows,
     generation,
     read_identity,
+    write_identity,
 )
 
 
@@ -60,7 +61,7 @@ def test_the_file_is_stronger_than_the_path_and_the_path_than_the_rows(write, tm
     write([row(1, 512, 512, "18.2", core="CPU")], directory=database)
 
     by_path = read_identity(database)
-    adopt_identity(database, family="cpu", device="CPU_X86_64", versions={"torch": "2.13.0"})
+    write_identity(database, Identity("cpu", "CPU_X86_64", {"torch": "2.13.0"}))
     by_file = read_identity(database)
 
     assert by_path == Identity("ascend", "ATLAS_800_A2_280T_64G", {"directory": version})
@@ -185,6 +186,16 @@ def test_adopting_writes_the_file_once(tmp_path):
         "versions": {"torch": "2.13.0"},
         "emulated": False,
     }
+
+
+def test_a_database_known_by_its_path_is_not_adopted(tmp_path):
+    database = tmp_path / "ATLAS_800_A3_752T_128G_DIE" / "vllm_ascend" / "vllm0.18.0_torch2.9.0_cann8.5"
+    database.mkdir(parents=True)
+
+    held = adopt_identity(database, family="ascend", device="ATLAS_800_A3_560T_128G_DIE")
+
+    assert held.device == "ATLAS_800_A3_752T_128G_DIE"
+    assert list(database.iterdir()) == []
 
 
 @pytest.mark.parametrize(

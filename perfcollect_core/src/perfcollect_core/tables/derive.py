@@ -13,7 +13,7 @@ from perfcollect_core.errors import DataError, TableError
 
 from .atomic import PARTIAL
 from .columns import is_measurement
-from .identity import IDENTITY_FILE, Identity, adopt_identity
+from .identity import IDENTITY_FILE, Identity, write_identity
 from .patch import blanked
 from .read import Table, is_collective_table, read_table, table_paths
 
@@ -65,7 +65,7 @@ def derive_database(
             made.append(target / path.name)
             shutil.copyfile(path, made[-1])
         made.append(target / IDENTITY_FILE)
-        identity = adopt_identity(target, family=family, device=device, emulated=emulated)
+        identity = write_identity(target, Identity(family, device, emulated=emulated))
     except (OSError, TableError) as error:
         _remove(made, None if existed else target)
         reason = error.strerror if isinstance(error, OSError) else str(error)

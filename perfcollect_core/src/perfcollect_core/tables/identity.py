@@ -23,6 +23,7 @@ __all__ = [
     "contradicting_rows",
     "generation",
     "read_identity",
+    "write_identity",
 ]
 
 IDENTITY_FILE = "perfcollect.json"
@@ -105,17 +106,22 @@ def adopt_identity(
     versions: Mapping[str, str] | None = None,
     emulated: bool = False,
 ) -> Identity:
-    """Write ``perfcollect.json`` where the database does not have one; the caller holds the lock."""
-    known = _from_file(database)
-    if known is not None:
-        return known
-    identity = Identity(family, device, dict(versions or {}), emulated)
+    """Write ``perfcollect.json`` unless the database has one or its path says what it is; return what holds now.
+
+    The caller holds the lock and has checked the identity.
+    """
+    known = _from_file(database) or _from_path(database)
+    return known or write_identity(database, Identity(family, device, dict(versions or {}), emulated))
+
+
+def write_identity(database: Path, identity: Identity) -> Identity:
+    """Write ``perfcollect.json``, whatever was known before."""
     content = {
         "schema": _SCHEMA,
-        "device": device,
-        "family": family,
-        "versions": dict(versions or {}),
-        "emulated": emulated,
+        "device": identity.device,
+        "family": identity.family,
+        "versions": dict(identity.versions),
+        "emulated": identity.emulated,
     }
     replace_file(database / IDENTITY_FILE, (json.dumps(content, indent=2) + "\n").encode("utf-8"))
     return identity
