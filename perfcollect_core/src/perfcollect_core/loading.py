@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import attrs
 
-from .discovery import GROUPS, Provider, operator_name, plugin_index
+from .discovery import GROUPS, Provider, normalise_distribution, operator_name, plugin_index
 from .errors import IncompatiblePluginError, PluginLoadError
 from .markers import HOOK_API
 
@@ -115,7 +115,7 @@ def _check_requirement(provider: Provider) -> None:
             requirement = Requirement(text)
         except InvalidRequirement:
             continue
-        if requirement.name.lower().replace("_", "-") != "perfcollect-core":
+        if normalise_distribution(requirement.name) != "perfcollect-core":
             continue
         if requirement.marker is not None and not requirement.marker.evaluate({"extra": ""}):
             continue

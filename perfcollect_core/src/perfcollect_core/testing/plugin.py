@@ -64,8 +64,10 @@ def fake_distribution(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
     yield make
     roots = tuple(str(distribution.path) for distribution in made)
     for module_name in set(sys.modules) - before:
-        origin = getattr(sys.modules[module_name], "__file__", None) or ""
-        if roots and origin.startswith(roots):
+        module = sys.modules[module_name]
+        # A package without __init__.py has no file, only places.
+        places = [getattr(module, "__file__", None), *getattr(module, "__path__", ())]
+        if roots and any(place and place.startswith(roots) for place in places):
             del sys.modules[module_name]
     monkeypatch.undo()
     importlib.invalidate_caches()
