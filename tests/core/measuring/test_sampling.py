@@ -134,6 +134,14 @@ def test_samples_of_a_throttled_device_are_flagged_with_count_and_lowest_clock()
     assert flag.endswith(" of 10 samples (lowest 70 %)")
 
 
+def test_what_the_device_says_about_throttling_is_a_flag():
+    clock = ScriptedClock(steady_us=625.0, reasons=("held down by its power cap",))
+
+    assert measure_samples(IDLE, Plan(repeat=4), clock).flags == (
+        "held down by its power cap in 4 of 4 samples",
+    )
+
+
 def test_unreadable_clocks_flag_nothing():
     assert measure_samples(IDLE, Plan(repeat=5), ScriptedClock(steady_us=50.0)).flags == ()
 

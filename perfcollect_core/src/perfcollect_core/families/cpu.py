@@ -137,6 +137,9 @@ class _HostClock:
         current = cpu_facts.current_mhz()
         return current / self._nominal if current else None
 
+    def throttle_reasons(self) -> tuple[str, ...]:
+        return ()
+
 
 @lru_cache(maxsize=1)
 def _eviction() -> Eviction:

@@ -56,6 +56,9 @@ class Clock(Protocol):
     def share_of_nominal(self) -> float | None:
         """Return the current clock over the nominal one, ``None`` where it cannot be read."""
 
+    def throttle_reasons(self) -> tuple[str, ...]:
+        """Return why the device holds its clock down right now, in words; empty where it does not or cannot say."""
+
 
 @attrs.frozen(eq=False)
 class Eviction:
@@ -73,8 +76,13 @@ class _Readings:
     lowest: float = math.inf
     low_samples: int = 0
     samples: int = 0
+    taken: int = 0
+    reasons: dict[str, int] = attrs.field(factory=dict)
 
-    def add(self, before: float | None, after: float | None, count: int) -> None:
+    def add(self, before: float | None, after: float | None, reasons: tuple[str, ...], count: int) -> None:
+        self.taken += count
+        for reason in reasons:
+            self.reasons[reason] = self.reasons.get(reason, 0) + count
         known = [share for share in (before, after) if share is not None]
         if not known:
             return
@@ -84,12 +92,11 @@ class _Readings:
             self.low_samples += count
 
     def flags(self) -> tuple[str, ...]:
-        if not self.low_samples:
-            return ()
-        return (
-            f"clock below {_LOW_CLOCK:.0%} of nominal in {self.low_samples} of {self.samples} samples "
-            f"(lowest {self.lowest:.0%})".replace("%", " %"),
-        )
+        found = [f"{why} in {count} of {self.taken} samples" for why, count in self.reasons.items()]
+        if self.low_samples:
+            text = f"clock below {_LOW_CLOCK:.0%} of nominal in {self.low_samples} of {self.samples} samples"
+            found.append(f"{text} (lowest {self.lowest:.0%})".replace("%", " %"))
+        return tuple(found)
 
 
 def measure_samples(kernel: Kernel, plan: Plan, clock: Clock, eviction: Eviction | None = None) -> Samples:
@@ -210,7 +217,7 @@ def _repeat(
         began, reading = clock.seconds(), clock.share_of_nominal()
         durations += clock.take(call, chunk, inner, before)
         ended = clock.seconds()
-        readings.add(reading, clock.share_of_nominal(), chunk)
+        readings.add(reading, clock.share_of_nominal(), clock.throttle_reasons(), chunk)
         if plan.repeat is not None:
             if len(durations) >= plan.repeat:
                 return durations, "repeat", readings

@@ -20,6 +20,7 @@ class ScriptedClock:
         overhead_us: Microseconds reading the clock adds to each sample.
         shares: Clock over nominal at successive readings, the last one staying; empty where clocks are unreadable. A
             launch at a low clock takes as much longer.
+        reasons: What the device gives as reason for a low clock, at every reading.
         calls, resets: How often the kernel and what comes before it have run.
         batches: ``inner`` of every sample taken.
     """
@@ -29,6 +30,7 @@ class ScriptedClock:
     before_us: float = 0.0
     overhead_us: float = 0.0
     shares: Sequence[float] = ()
+    reasons: tuple[str, ...] = ()
     now_us: float = 0.0
     calls: int = 0
     resets: int = 0
@@ -67,3 +69,6 @@ class ScriptedClock:
         self._share = self.shares[min(self._readings, len(self.shares) - 1)]
         self._readings += 1
         return self._share
+
+    def throttle_reasons(self) -> tuple[str, ...]:
+        return self.reasons
