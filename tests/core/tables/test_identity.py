@@ -116,7 +116,7 @@ def test_measured_rows_of_no_known_core_are_refused_with_counts(write, tmp_path,
     message, hint = refusal(tmp_path, family="cpu", device="CPU_X86_64")
 
     assert message == (
-        "database DB holds durations of an unknown device: Accelerator Core is blank in 2 rows, X in 1 rows"
+        "database DB holds durations of an unknown device: Accelerator Core is blank in 2 rows, X in 1 row"
     )
     assert hint == "perfcollect db check DB"
 
@@ -128,7 +128,7 @@ def test_cores_of_two_families_are_refused_with_counts(write, tmp_path, row):
 
     assert message == (
         "database DB holds durations of several device families: "
-        "Accelerator Core is CPU in 2 rows, AI_CORE in 1 rows"
+        "Accelerator Core is CPU in 2 rows, AI_CORE in 1 row"
     )
 
 

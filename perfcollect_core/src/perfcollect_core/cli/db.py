@@ -105,7 +105,8 @@ def check(directory: Path, output_format: str) -> int:
 
     def text() -> str:
         lines = [str(finding) for finding in findings]
-        ending = f"{len(findings)} findings in {directory}" if findings else f"{directory}: nothing found"
+        count = _counted(len(findings), "finding") if findings else "nothing found"
+        ending = f"{directory}: {count}"
         return "\n".join([*lines, ending])
 
     emit([attrs.asdict(finding) for finding in findings], text, output_format)
@@ -134,7 +135,7 @@ def derive(source: Path, target: Path, device: str | None, emulated: bool, outpu
     rows = sum(result.tables.values())
     emit(
         {"path": str(target), "device": name, **attrs.asdict(result)},
-        f"{target}: {rows} rows in {len(result.tables)} tables for {name}"
+        f"{target}: {_counted(rows, 'row')} in {_counted(len(result.tables), 'table')} for {name}"
         + (f", and {', '.join(result.files)}" if result.files else ""),
         output_format,
     )
@@ -158,7 +159,7 @@ def init(directory: Path, ops: Sequence[str], output_format: str) -> None:
     made = init_database(directory, examples)
     emit(
         {"path": str(directory), "tables": made},
-        f"{directory}: " + ", ".join(f"{name} ({count} rows)" for name, count in made.items()),
+        f"{directory}: " + ", ".join(f"{name} ({_counted(count, 'row')})" for name, count in made.items()),
         output_format,
     )
 
@@ -176,6 +177,10 @@ def apply(run: Path, output_format: str) -> int | None:
     result = apply_run(run)
     emit(result, str(result), output_format)
     return None
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def _example_rows(name: str) -> tuple[str, Sequence[dict[str, str]]]:

@@ -195,7 +195,7 @@ def _from_rows(database: Path) -> Identity | None:
     if len(families) == 1 and None not in families:
         return Identity(families.pop() or "", evidence="rows")
     listed = ", ".join(
-        f"{value or 'blank'} in {count} rows"
+        f"{value or 'blank'} in {count} row{'' if count == 1 else 's'}"
         for (_, value), count in sorted(found.items(), key=lambda i: -i[1])
     )
     what = "of an unknown device" if families == {None} else "of several device families"
