@@ -83,9 +83,11 @@ def _maxima(case: Case, inputs: Inputs) -> Reference:
         expected = top.shape if keepdim else top.squeeze(dim).shape
         if got is None or got.shape != expected:
             return f"output 0: expected indices of shape {tuple(expected)}"
-        index = got if keepdim else got.unsqueeze(dim)
+        index = (got if keepdim else got.unsqueeze(dim)).long()
+        if index.amin() < 0 or index.amax() >= x.shape[dim]:
+            return f"output 0: an index is not in 0..{x.shape[dim] - 1}"
         # Of equal maxima any index is right.
-        wrong = int((x.gather(dim, index.long()) != top).sum())
+        wrong = int((x.gather(dim, index) != top).sum())
         return f"output 0: {wrong} of {got.numel()} indices do not point at a maximum" if wrong else None
 
     return Reference((None,), (), compare)

@@ -84,7 +84,7 @@ def _call(case: Case, inputs: Inputs, device: Device) -> Kernel:
 
         return Kernel(call=lambda: torch_npu.npu_scatter_nd_update_(var, indices, updates))
     if indices.shape[-1] == 1:
-        rows, values = indices.flatten().long(), updates.flatten(0, indices.dim() - 2)
+        rows, values = indices.flatten().long(), updates.reshape(-1, *var.shape[1:])
         return Kernel(call=lambda: var.index_copy_(0, rows, values))
     position = tuple(indices.long().unbind(-1))
     return Kernel(call=lambda: var.index_put_(position, updates))

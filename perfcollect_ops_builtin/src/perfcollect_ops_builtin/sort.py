@@ -57,6 +57,8 @@ def _call(case: Case, inputs: Inputs, device: Device) -> Kernel:
 
 
 def _ordered(case: Case, inputs: Inputs) -> Reference:
+    import torch
+
     x = inputs["x"]
     values = x.topk(x.shape[-1], dim=-1, largest=bool(case.params["descending"]), sorted=True).values
 
@@ -67,8 +69,11 @@ def _ordered(case: Case, inputs: Inputs) -> Reference:
         if not got.equal(values):
             return "output 0: the values are not in order"
         # Ties may come in any order, but every index once and each where its value is.
-        counts = indices.long().new_zeros(x.shape).scatter_add_(-1, indices.long(), (indices >= 0).long())
-        if not bool((counts == 1).all()) or not x.gather(-1, indices.long()).equal(got):
+        order = indices.long()
+        positions = torch.arange(x.shape[-1], device=x.device).expand(x.shape)
+        if not order.sort(-1).values.equal(positions):
+            return "output 1: the indices are no permutation"
+        if not x.gather(-1, order).equal(got):
             return "output 1: the indices do not point at the values"
         return None
 
