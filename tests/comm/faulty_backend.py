@@ -6,15 +6,8 @@ import os
 import signal
 import time
 
-from perfcollect_comm.backends.gloo import (  # noqa: F401  # the protocol's other half
+from perfcollect_comm.backends.gloo import (  # the protocol's other half
     bind as _bind,
-    environment,
-    memory_bytes,
-    missing,
-    rank_environment,
-    synchronize,
-    timers,
-    torch_device,
 )
 from perfcollect_comm.calls import zeros
 

@@ -58,13 +58,19 @@ def collect(
         environment=environment,
         local_ranks=local_ranks,
     )
+    grace_seconds = 0.0
     try:
         if node.server is None:
             _follow(node, sweep, ranks)
             return None
-        return _coordinate(node, sweep, done, say, progress)
+        result = _coordinate(node, sweep, done, say, progress)
+        if result.ended:
+            say(result.ended)
+        else:
+            grace_seconds = 3.0
+        return result
     finally:
-        stop_ranks(ranks, grace_seconds=3.0)
+        stop_ranks(ranks, grace_seconds)
 
 
 def _follow(node: Node, sweep: Sweep, ranks: subprocess.Popen[bytes]) -> None:

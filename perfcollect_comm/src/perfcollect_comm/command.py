@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
 import attrs
 import click
 
-from perfcollect_core.cli.output import emit, format_option, format_table, note, warn
+from perfcollect_core.cli.arguments import multi_option
+from perfcollect_core.cli.output import emit, format_option, format_table
 from perfcollect_core.errors import UsageError
 
-from .collect import Sweep, collect
+from .checks import CheckSettings, check_directory
 from .destination import Destination
-from .launch import find_node
-from .network import stale_variables
 from .options import backend_for, request_from, sweep_options
-from .plan import CommPlan, Config, make_plan
-from .run_directory import RunDirectory, check_same_plan
-from .sweep import SweepResult, SweepSettings
-from .texts import plan_lines, plan_object, result_lines, result_object
+from .plan import make_plan
+from .report import write_report
+from .run_directory import RunDirectory
+from .sweep_command import sweep
+from .sweeping import run_sweep_command
+from .texts import plan_lines, plan_object
+from .topology import DEFAULT_SHAPE, Grid, links_of
 
 __all__ = ["comm"]
 
@@ -95,96 +96,6 @@ def run(output_format: str, **options: Any) -> int:
     return run_sweep_command(options, output_format)
 
 
-def run_sweep_command(options: dict[str, Any], output_format: str) -> int:
-    """Plan, launch, coordinate and export one sweep; returns the exit code of decision 9."""
-    under_torchrun = "TORCHELASTIC_RUN_ID" in os.environ
-    if under_torchrun:
-        options = {**options, "nproc": int(os.environ["WORLD_SIZE"]), "nnodes": 1}
-    nproc = options["nproc"] or -(-max(options["num_devices"]) // options["nnodes"])
-    backend = backend_for(options["backend"], 1 if under_torchrun else nproc)
-    timer = options["timer"] or backend.timers[0]
-    if timer not in backend.timers:
-        raise UsageError(
-            f"timer {timer!r} with backend {backend.name}", hint=f"it offers {', '.join(backend.timers)}"
-        )
-    request = request_from(options, backend.memory_bytes(nproc))
-    made = make_plan(request)
-    destination = Destination.from_options(
-        options["database_path"],
-        options["output_csv"],
-        request,
-        backend.name,
-        named=options["backend"] is not None,
-    )
-    stale = stale_variables()
-    if stale:
-        warn(f"not obeyed outside torchrun: {', '.join(stale)}")
-    if options["resume"] and options["run_dir"] is None:
-        raise UsageError("--resume without --run-dir", hint="name the directory of the run to go on with")
-    node = find_node(
-        nproc=nproc,
-        nnodes=options["nnodes"],
-        node_rank=options["node_rank"],
-        master_addr=options["master_addr"],
-        master_port=options["master_port"],
-    )
-    directory = RunDirectory.create(options["run_dir"])
-    done: frozenset[str] = frozenset()
-    if node.coordinates and directory.journal.exists():
-        if not options["resume"]:
-            raise UsageError(
-                f"{directory.path} already holds a run",
-                hint="add --resume to go on with it, or give another --run-dir",
-            )
-        check_same_plan(directory, made, backend.name)
-        done = frozenset(directory.measured())
-    if node.coordinates:
-        destination.prepare()
-        _introduce(made, directory, destination, done)
-    settings = SweepSettings(
-        op_timeout=options["op_timeout"], budget=options["budget"], check=options["check"], timer=timer
-    )
-    sweep = Sweep(request, made, backend, settings, options["join_timeout"], directory)
-    result = collect(node, sweep, done, note, _progress)
-    if result is None:
-        note(f"node {node.node} is done; the results are on node 0")
-        return 0
-    return _conclude(made, result, directory, destination, backend.name, output_format)
-
-
-def _introduce(
-    made: CommPlan, directory: RunDirectory, destination: Destination, done: frozenset[str]
-) -> None:
-    note(
-        f"{len(made.configs)} configurations, {len(done)} done before; journal in {directory.path}; {destination}"
-    )
-    for line in made.notes:
-        note(line)
-    for left_out in made.uncovered:
-        note(f"not covered: {left_out.what}: {left_out.why}")
-
-
-def _progress(position: int, total: int, config: Config) -> None:
-    if position % max(1, total // 20) == 0:
-        note(
-            f"{position + 1}/{total} {config.op} {config.size.message_bytes} B, {config.n} ranks, tier {config.tier}"
-        )
-
-
-def _conclude(
-    made: CommPlan,
-    result: SweepResult,
-    directory: RunDirectory,
-    destination: Destination,
-    backend: str,
-    output_format: str,
-) -> int:
-    written = destination.export(directory, backend)
-    lines = result_lines(made, result, directory, destination, written)
-    emit(result_object(made, result, directory, written), lines, output_format)
-    return result.exit_code
-
-
 @comm.command(epilog="Example: perfcollect comm export --run-dir perfcollect-comm/RUN --database-path OUT")
 @click.option("--run-dir", type=click.Path(path_type=Path), required=True, help="Directory of the run.")
 @click.option("--database-path", type=click.Path(path_type=Path), help="Directory for hcom_*.csv tables.")
@@ -223,3 +134,43 @@ def export(
         format_table(["table", "rows"], rows),
         output_format,
     )
+
+
+@comm.command(epilog="Example: perfcollect comm check OUT --device ATLAS_800_A3_752T_128G_DIE")
+@click.argument("directory", type=click.Path(path_type=Path))
+@click.option(
+    "--device", help="Device name, for its link rates.  [default: the directory's, else no estimate]"
+)
+@multi_option(
+    "--grid-shape", type=int, default=DEFAULT_SHAPE, show_default=True, metavar="N...", help="Device grid."
+)
+@click.option(
+    "--tolerance", type=float, default=2.0, show_default=True, help="Accepted ratio to the estimate."
+)
+@format_option
+def check(
+    directory: Path, device: str | None, grid_shape: tuple[int, ...], tolerance: float, output_format: str
+) -> int:
+    """Check hcom_*.csv tables: schema, duplicates, coverage, physics, self-consistency, the analytic estimate."""
+    links = links_of(device, Grid(tuple(grid_shape)))
+    found = check_directory(directory, CheckSettings(links, tolerance))
+    errors = sum(finding.severity == "error" for finding in found)
+    lines = [f"{finding.severity}: {finding.file}: {finding.what}" for finding in found]
+    lines.append(f"{errors} errors, {len(found) - errors} warnings in {directory}")
+    emit([attrs.asdict(finding) for finding in found], lines, output_format)
+    return 1 if errors else 0
+
+
+@comm.command(epilog="Example: perfcollect comm report --run-dir perfcollect-comm/RUN")
+@click.option("--run-dir", type=click.Path(path_type=Path), required=True, help="Directory of the run.")
+@click.option(
+    "--output", type=click.Path(path_type=Path), help="Page to write.  [default: report.html in the run]"
+)
+@format_option
+def report(run_dir: Path, output: Path | None, output_format: str) -> None:
+    """Write one self-contained HTML page of a run."""
+    path = write_report(RunDirectory(run_dir), output)
+    emit({"report": str(path)}, f"wrote {path}", output_format)
+
+
+comm.add_command(sweep)
