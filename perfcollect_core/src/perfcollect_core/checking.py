@@ -12,7 +12,7 @@ from .measurements import Reference, Tolerance
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["difference"]
+__all__ = ["difference", "scatter_difference"]
 
 #: Elements compared at a time: double-precision copies of a whole output would need eight times its memory.
 _BLOCK = 1 << 22
@@ -52,6 +52,26 @@ class _Worst:
     index: int = -1
     got: float | complex = 0.0
     want: float | complex = 0.0
+
+
+def scatter_difference(
+    got: Tensor, before: Tensor, slots: Tensor, rows: Tensor, tolerance: Tolerance
+) -> str | None:
+    """Say how a cache *got* [slots, width] differs from *before* with *rows* written to *slots*, ``None`` where not.
+
+    A cache is compared this way because it is much larger than what a call writes. What was not written must be
+    unchanged to the bit.
+    """
+    import torch
+
+    found, where = got.detach().cpu(), slots.cpu().to(torch.int64)
+    wrong = _element_difference(found[where], rows, tolerance)
+    if wrong:
+        return wrong
+    untouched = torch.ones(len(found), dtype=torch.bool)
+    untouched[where] = False
+    changed = int((found != before.cpu())[untouched].any(-1).sum())
+    return f"{changed} cache slots changed that the call does not write" if changed else None
 
 
 def _element_difference(got: Tensor, want: Tensor, tolerance: Tolerance) -> str | None:
