@@ -30,9 +30,13 @@ COMMANDS = {
     "db": LazyCommand("db:db", "Make, list and check databases."),
     "doctor": LazyCommand("doctor:doctor", "Check the plugins and the machine, with a fix for each finding."),
     "ops": LazyCommand("ops:ops", "List the operators that are installed."),
+    "parse": LazyCommand("parse:parse", "Turn profiler output into the tables of a database."),
     "plugin": LazyCommand("plugin:plugin", "Start a plugin of your own."),
     "run": LazyCommand(
         "run:run", "Replay the rows of a database, measure them and write the durations back."
+    ),
+    "trace-to-csv": LazyCommand(
+        "trace_to_csv:trace_to_csv", "Turn the trace of a TensorCast simulation into a table."
     ),
 }
 
