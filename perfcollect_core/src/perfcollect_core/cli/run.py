@@ -27,33 +27,21 @@ _LATEST = ""
 _NO_EFFECT = "MSMODELING_OP_REPLAY_REPEAT_COUNT"
 
 
-class _RepeatCount(click.ParamType):
-    name = "N|auto"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | None:
-        if value is None or value == "auto":
-            return None
-        try:
-            count = int(value)
-        except ValueError:
-            count = 0
-        if count < 1:
-            self.fail(f"{value!r} is no repeat count: expected auto or a number from 1", param, ctx)
-        return count
+def _repeat_count(ctx: click.Context, param: click.Parameter, value: str) -> int | None:
+    if value == "auto":
+        return None
+    if not (value.isascii() and value.isdigit() and int(value)):
+        raise click.BadParameter(f"{value!r}: expected auto or a number from 1", ctx=ctx, param=param)
+    return int(value)
 
 
-class _Devices(click.ParamType):
-    name = "0,1,...|all"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[int, ...] | None:
-        if value is None or isinstance(value, tuple) or value == "all":
-            return value if isinstance(value, tuple) else None
-        try:
-            return tuple(int(word) for word in value.split(","))
-        except ValueError:
-            self.fail(f"{value!r} is no list of devices: expected all or numbers such as 0,1", param, ctx)
+def _devices(ctx: click.Context, param: click.Parameter, value: str) -> tuple[int, ...] | None:
+    if value == "all":
+        return None
+    words = value.split(",")
+    if not all(word.strip().isascii() and word.strip().isdigit() for word in words):
+        raise click.BadParameter(f"{value!r}: expected all or numbers such as 0,1", ctx=ctx, param=param)
+    return tuple(int(word) for word in words)
 
 
 def _table_operators(ctx: click.Context, param: click.Parameter, values: Sequence[str]) -> Mapping[str, str]:
@@ -70,7 +58,7 @@ _SECONDS = click.FloatRange(min=0, min_open=True)
 _OPTIONS = (
     multi_option("--ops", help="Operators to replay (default: all that have a table); dist:NAME picks a provider."),
     click.option("--family", default="auto", show_default=True, metavar="NAME", help="Device family: ascend, cuda, cpu or a plugin's; never falls back."),
-    click.option("--repeat-count", "repeat", type=_RepeatCount(), default="auto", show_default=True, help="Measured launches per case; auto repeats until the median is known well enough."),
+    click.option("--repeat-count", "repeat", metavar="N|auto", callback=_repeat_count, default="auto", show_default=True, help="Measured launches per case; auto repeats until the median is known well enough."),
     click.option("--warmup", type=click.IntRange(min=0), metavar="N", help="Unrecorded launches before (default: by family)."),
     click.option("--passes", type=click.IntRange(min=1), metavar="N", help="Visits per case, other cases in between (default: by family)."),
     click.option("--precision", type=click.FloatRange(min=0, max=1, min_open=True), metavar="P", help="Relative half-width asked of the median's 95 % interval (default: by family)."),
@@ -83,7 +71,7 @@ _OPTIONS = (
     click.option("--limit", type=click.IntRange(min=1), metavar="N", help="At most N cases, the cheapest."),
     click.option("--max-seconds", type=_SECONDS, metavar="S", help="Time budget of the run; the cheapest cases come first."),
     multi_option("--table", "tables", metavar="FILE=OPERATOR...", callback=_table_operators, help="Replay a table under another operator's name."),
-    click.option("--devices", type=_Devices(), default="all", show_default=True, help="Devices used in parallel."),
+    click.option("--devices", metavar="0,1,...|all", callback=_devices, default="all", show_default=True, help="Devices used in parallel."),
     click.option("--resume", is_flag=False, flag_value=_LATEST, default=None, metavar="[RUN]", help="Go on with a run: a directory, an id, or the latest one."),
     click.option("--retry-failed", is_flag=True, help="Take up cases that failed or were given up."),
     multi_option("--with", "wrappers", help="Opt-in wrappers around the measuring."),
@@ -116,6 +104,7 @@ def _run_options(command: _F) -> _F:
 @click.pass_context
 def run(
     ctx: click.Context,
+    /,
     database: DatabaseOptions,
     family: str,
     resume: str | None,

@@ -19,7 +19,7 @@ from perfcollect_core.runner.launch import RunContext, RunOutcome, check_writabl
 from perfcollect_core.runner.options import RunOptions, decode_options
 from perfcollect_core.runner.plan import RunPlan, build_plan
 from perfcollect_core.runner.run_dir import database_of, find_run, new_run_dir
-from perfcollect_core.runner.session import CaseResult
+from perfcollect_core.runner.settings import CaseResult
 from perfcollect_core.tables.identity import check_identity, read_identity
 from perfcollect_core.tables.layout import DatabaseOptions, locate_database
 

@@ -18,7 +18,7 @@ from perfcollect_core.runner.launch import RunContext, RunOutcome, encode_denied
 from perfcollect_core.runner.options import RunOptions
 from perfcollect_core.runner.outcome import exit_code
 from perfcollect_core.runner.plan import PlannedTable, RunPlan
-from perfcollect_core.runner.session import CaseResult
+from perfcollect_core.runner.settings import CaseResult
 from perfcollect_core.tables.columns import AVERAGE, PROFILING_AVERAGE, duration_us
 from perfcollect_core.tables.match import duplicate_keys
 from perfcollect_core.tables.read import read_table

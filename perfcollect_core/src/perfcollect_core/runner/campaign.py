@@ -18,7 +18,8 @@ from .execution import Executor
 from .journal import Journal
 from .plan import PlannedCase
 from .protocol import Message, decode_samples
-from .session import CaseResult, Session, SessionSettings, StopReason
+from .session import Session, StopReason
+from .settings import CaseResult, SessionSettings
 
 __all__ = ["CampaignResult", "run_campaign"]
 
@@ -47,6 +48,7 @@ def run_campaign(
     on_result: Callable[[CaseResult], None] = lambda result: None,
     on_idle: Callable[[], None] = lambda: None,
     announce: Callable[[str], None] = lambda sentence: None,
+    first_worker: int = 0,
     started: float | None = None,
 ) -> CampaignResult:
     """Measure *cases*: those of one rank on all devices at once, then those of several ranks one after the other.
@@ -81,6 +83,7 @@ def run_campaign(
             # Ranks of one case share all devices: two such cases at once would disturb each other.
             devices if ranks == 1 else devices[:1],
             ranks=ranks,
+            first_worker=first_worker + campaign.workers_started,
             started=started,
             on_result=collect,
             on_idle=on_idle,

@@ -19,7 +19,15 @@ from perfcollect_core.errors import DataError, PerfcollectError
 
 from .protocol import Message, decode_row
 
-__all__ = ["JOURNAL_NAME", "Journal", "JournalError", "JournalState", "read_journal", "read_lines"]
+__all__ = [
+    "JOURNAL_NAME",
+    "Journal",
+    "JournalError",
+    "JournalState",
+    "read_cells",
+    "read_journal",
+    "read_lines",
+]
 
 JOURNAL_NAME = "journal.jsonl"
 
@@ -151,6 +159,19 @@ def read_lines(path: Path) -> Iterator[Message | None]:
             except ValueError:
                 line = None
             yield line if isinstance(line, dict) and "kind" in line else None
+
+
+def read_cells(path: Path, *, unpatched_only: bool) -> list[tuple[RowRef, dict[str, str]]]:
+    """Return the cells of the measured rows, the latest of each; with *unpatched_only* those not known to be written."""
+    found: dict[RowRef, dict[str, str]] = {}
+    for line in read_lines(path):
+        if line is None:
+            continue
+        if line["kind"] == "measured" and "cells" in line:
+            found[decode_row(line["row"])] = line["cells"]
+        elif line["kind"] == "patched" and unpatched_only:
+            found.clear()
+    return list(found.items())
 
 
 def read_journal(path: Path) -> JournalState:

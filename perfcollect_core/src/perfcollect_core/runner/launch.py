@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import cast
@@ -12,26 +13,25 @@ from typing import cast
 import attrs
 
 from perfcollect_core import __version__
-from perfcollect_core.cases import Outcome, RowRef
+from perfcollect_core.cases import RowRef
 from perfcollect_core.discovery import plugin_index
 from perfcollect_core.environment import DeviceFamily, DeviceInfo
 from perfcollect_core.errors import DataError, UsageError
 from perfcollect_core.loading import LoadedPlugin
 from perfcollect_core.tables.identity import adopt_identity
-from perfcollect_core.tables.lock import database_lock
 
 from .campaign import CampaignResult, run_campaign
 from .execution import ExecutorPlugin
-from .journal import JOURNAL_NAME, Journal, JournalState
+from .journal import JOURNAL_NAME, Journal, JournalError, JournalState
 from .options import RunOptions, encode_options
 from .plan import RunPlan
 from .processes import machine_memory_bytes
 from .protocol import PluginRef, Setup, encode_row
 from .run_dir import writable
-from .session import CaseResult, SessionSettings
-from .write_back import LOCK_WAIT_SECONDS, TableWriter
+from .settings import CaseResult, SessionSettings
+from .write_back import TableWriter
 
-__all__ = ["RunContext", "RunOutcome", "check_writable", "execute", "select_devices"]
+__all__ = ["RunContext", "RunOutcome", "check_writable", "encode_denied", "execute", "select_devices"]
 
 _MEMORY_SHARE = 0.9
 
@@ -129,9 +129,16 @@ def execute(
                 "done_before": len(earlier.measured) if earlier else 0,
             }
         )
-        writer = TableWriter(context.database, journal, write=context.write)
+        writer = TableWriter(
+            context.database,
+            journal,
+            write=context.write,
+            before=lambda: _adopt(context),
+            earlier=context.run_dir / JOURNAL_NAME if earlier else None,
+        )
         outcome = _measure(plan, options, context, wrappers, journal, writer, on_result, announce, earlier)
         _write(outcome, plan, options, context)
+        _end(outcome, journal)
         return outcome
     finally:
         journal.close()
@@ -156,7 +163,7 @@ def _measure(
     def collect(result: CaseResult) -> None:
         outcome.campaign.results.append(result)
         if result.measurement is not None:
-            writer.add(result.job.planned, result.measurement)
+            writer.add(result.job.planned, result.measurement, result.cells)
         on_result(result)
 
     executor = context.executor.open_executor(context.run_dir)
@@ -171,6 +178,7 @@ def _measure(
             on_result=collect,
             on_idle=writer.flush_now_and_then,
             announce=announce,
+            first_worker=_workers_before(context.run_dir),
         )
         outcome.campaign = finished
     except Exception as error:
@@ -181,6 +189,12 @@ def _measure(
     finally:
         executor.close()
     return outcome
+
+
+def _workers_before(run_dir: Path) -> int:
+    """Return a number no log of an earlier part of the run has."""
+    numbers = [int(path.name.split("_")[1]) for path in run_dir.glob("logs/worker_*_device_*.log")]
+    return max(numbers, default=-1) + 1
 
 
 def _settings(
@@ -226,30 +240,36 @@ def _write(outcome: RunOutcome, plan: RunPlan, options: RunOptions, context: Run
         for table, row, skip in plan.skips:
             if skip.kind == "invalid_case":
                 prune.setdefault(table.path, []).append(row.ref)
-    measured = any(result.measurement for result in outcome.campaign.results)
     try:
-        if measured and context.write:
-            with database_lock(context.database, wait_seconds=LOCK_WAIT_SECONDS):
-                adopt_identity(
-                    context.database,
-                    family=context.device_family.name,
-                    device=context.devices[0].name,
-                    versions=context.versions,
-                )
-        if measured or prune:
-            outcome.writer.finish(prune=prune)
+        outcome.writer.finish(prune=prune)
     except Exception as error:
         outcome.write_error = error
 
 
-def skipped_outcomes(plan: RunPlan) -> list[Outcome]:
-    """Return the outcomes of the rows that were not made into cases."""
-    return [
-        Outcome("failed", skip.reason, "invalid_case")
-        if skip.kind == "invalid_case"
-        else Outcome("skipped", skip.reason)
-        for _, _, skip in plan.skips
-    ]
+def _end(outcome: RunOutcome, journal: Journal) -> None:
+    counts = Counter(result.outcome.failure or result.outcome.state for result in outcome.campaign.results)
+    try:
+        journal.append(
+            {
+                "kind": "end",
+                "stop": outcome.campaign.stop_reason,
+                "counts": dict(counts),
+                "left": len(outcome.campaign.left),
+                "written": outcome.write_error is None,
+            }
+        )
+    except JournalError as error:
+        outcome.run_error = outcome.run_error or error
+
+
+def _adopt(context: RunContext) -> None:
+    """Say in the database what it holds from now on; the lock is held."""
+    adopt_identity(
+        context.database,
+        family=context.device_family.name,
+        device=context.devices[0].name,
+        versions=context.versions,
+    )
 
 
 def encode_denied(results: Sequence[CaseResult]) -> list[object]:

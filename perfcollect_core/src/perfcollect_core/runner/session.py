@@ -2,63 +2,27 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Literal
-
-import attrs
-
-from perfcollect_core.cases import Failure, Outcome
-from perfcollect_core.environment import DeviceFamily
-from perfcollect_core.measurements import Measurement, Plan
 
 from .case_queue import CaseQueue, Job
 from .deadlines import Deadlines
-from .execution import Ended, Executor, Said, WorkerOrder
+from .execution import Ended, Executor, Said
 from .failures import describe_exit
 from .journal import Journal
-from .protocol import Message, Setup, encode_case, encode_plan, encode_row, encode_setup
-from .results import judge, measured_line, measurement_of, visit_plan
+from .orders import case_message, setup_message, worker_order
+from .protocol import Message
+from .settings import CaseResult, SessionSettings
 from .slots import PROBES, Slot
+from .verdicts import Verdicts
 
-__all__ = ["CaseResult", "Session", "SessionSettings", "StopReason"]
+__all__ = ["Session", "StopReason"]
 
 StopReason = Literal["", "budget", "interrupted", "fail_fast", "no_device"]
 
 #: Cases this short leave a worker idle while the next one travels, so it is sent ahead.
 _PREFETCH_BELOW_SECONDS = 0.05
-_LOST_RECORD_TRIES = 3
-#: Failures a second try elsewhere cannot change.
-_OF_THE_ROW = frozenset({"invalid_case", "environment", "wrong_result", "not_observed"})
-
-
-@attrs.frozen(eq=False)
-class CaseResult:
-    """How a case ended; ``measurement`` is there exactly where it was measured."""
-
-    job: Job
-    outcome: Outcome
-    measurement: Measurement | None = None
-
-
-@attrs.frozen
-class SessionSettings:
-    """What a session needs beside its cases."""
-
-    family: DeviceFamily
-    setup: Setup
-    plan: Plan
-    statistic: str
-    provenance: str
-    run_dir: Path
-    check: bool = False
-    check_max_flop: float = 20e9
-    case_timeout: float | None = None
-    max_seconds: float | None = None
-    fail_fast: bool = False
-    exit_seconds: float = 5.0
 
 
 class Session:
@@ -76,6 +40,7 @@ class Session:
         devices: Sequence[int],
         *,
         ranks: int = 1,
+        first_worker: int = 0,
         started: float | None = None,
         on_result: Callable[[CaseResult], None] = lambda result: None,
         on_idle: Callable[[], None] = lambda: None,
@@ -83,7 +48,6 @@ class Session:
         self._settings = settings
         self._executor = executor
         self._journal = journal
-        self._on_result = on_result
         self._on_idle = on_idle
         self._slots = [Slot(device, ranks) for device in devices]
         self._by_worker: dict[int, Slot] = {}
@@ -91,9 +55,17 @@ class Session:
         self._deadlines = Deadlines(settings.plan, settings.case_timeout)
         self._killed = False
         self.queue = CaseQueue(jobs)
+        self._verdicts = Verdicts(
+            settings,
+            journal,
+            self.queue,
+            on_result,
+            lambda: [slot.device for slot in self._slots if slot.state != "quarantined"],
+        )
         self.stop_reason: StopReason = ""
         self.environments: list[Mapping[str, str]] = []
         self.notes: list[str] = []
+        self.first_worker = first_worker
         self.workers_started = 0
         #: Jobs that were not run: the budget, an interrupt, no device.
         self.left: list[Job] = []
@@ -117,6 +89,8 @@ class Session:
                 for event in self._executor.events(self._patience()):
                     self._handle(event)
                 self._watch()
+                if self._settings.fail_fast and self._verdicts.failures:
+                    self.stop("fail_fast")
                 for slot in self._slots:
                     self._supply(slot)
                 self._on_idle()
@@ -169,8 +143,7 @@ class Session:
             case "hello":
                 slot.hellos.add(event.rank)
                 if len(slot.hellos) == slot.ranks:
-                    setup = attrs.evolve(self._settings.setup, device=slot.device, ranks=slot.ranks)
-                    self._executor.send(slot.worker, encode_setup(setup))
+                    self._executor.send(slot.worker, setup_message(self._settings, slot))
             case "ready":
                 slot.readies.add(event.rank)
                 if len(slot.readies) == slot.ranks:
@@ -211,13 +184,18 @@ class Session:
         self._begin_next(slot, now)
         if failed:
             where = f"rank {rank}: " if slot.ranks > 1 else ""
-            self._failed(
-                slot, job, message["failure"], where + message["reason"], shared, message.get("final", False)
+            self._verdicts.failed(
+                slot,
+                job,
+                message["failure"],
+                where + message["reason"],
+                shared=shared,
+                poisoned=message.get("final", False),
             )
             if message.get("final") or slot.ranks > 1:
                 self._end(slot)
         else:
-            self._visited(slot, job, results)
+            self._verdicts.visited(slot, job, results)
         slot.previous = job
 
     def _begin_next(self, slot: Slot, now: float) -> None:
@@ -239,7 +217,9 @@ class Session:
                 f"rank {event.lost_ranks[0]} was lost first, " if slot.ranks > 1 and event.lost_ranks else ""
             )
             reason = f"{ranks}the worker {describe_exit(event.code)}"
-            self._failed(slot, jobs.pop(0), "worker_crashed", reason, slot.served > 0, True)
+            self._verdicts.failed(
+                slot, jobs.pop(0), "worker_crashed", reason, shared=slot.served > 0, poisoned=True
+            )
         self.queue.give_back(jobs)
 
     def _device_complained(self, slot: Slot) -> None:
@@ -247,95 +227,6 @@ class Session:
             self.notes.append(
                 f"device {slot.device} was left alone after {PROBES} failed starts: {slot.complaint}"
             )
-
-    # How cases end.
-
-    def _visited(self, slot: Slot, job: Job, results: Mapping[int, Message]) -> None:
-        job.checked = results[0].get("checked", False) if self._settings.check else None
-        job.environment = slot.environment
-        samples, per_rank, complaint = judge(results)
-        if samples is None:
-            job.lost_records += 1
-            if job.lost_records >= _LOST_RECORD_TRIES:
-                self._conclude_failure(slot, job, "not_observed", f"{complaint} in {job.lost_records} tries")
-                return
-            self._journal.append(
-                {"kind": "attempt", "row": self._row(job), "failure": "not_observed", "reason": complaint},
-                durable=False,
-            )
-            self.queue.again(job, where="last")
-            return
-        job.passes.append(samples)
-        if len(job.passes) < self._settings.plan.passes:
-            self._journal.append(measured_line("pass", job, samples, None, self._row(job), slot.device))
-            self.queue.again(job, where="last")
-            return
-        measurement = measurement_of(
-            job, per_rank, slot.core, self._settings.statistic, self._settings.provenance
-        )
-        self._journal.append(
-            measured_line("measured", job, measurement.samples, measurement, self._row(job), slot.device)
-        )
-        self.queue.succeeded(job)
-        if job.attempts and job.suspect is not None:
-            self._name_suspect(job)
-        self._on_result(CaseResult(job, Outcome("measured"), measurement))
-
-    def _name_suspect(self, job: Job) -> None:
-        assert job.suspect is not None
-        suspect = job.suspect.planned.row.ref
-        self._journal.append(
-            {"kind": "suspect", "row": encode_row(suspect), "failed_after_it": self._row(job)}, durable=False
-        )
-
-    def _failed(
-        self, slot: Slot, job: Job, failure: Failure, reason: str, shared: bool, poisoned: bool
-    ) -> None:
-        """Judge a failure: of the row, or perhaps of the process or the device it met."""
-        if failure in _OF_THE_ROW and not (poisoned and failure == "invalid_case"):
-            self._conclude_failure(slot, job, failure, reason)
-            return
-        if not shared:
-            job.failed_devices.add(slot.device)
-        others = {s.device for s in self._slots if s.state != "quarantined"} - job.failed_devices
-        if not shared and (len(job.failed_devices) >= 2 or not others):
-            self._conclude_failure(slot, job, failure, reason)
-            return
-        job.attempts += 1
-        job.suspect = slot.previous if shared else job.suspect
-        self._journal.append(
-            {
-                "kind": "attempt",
-                "row": self._row(job),
-                "failure": failure,
-                "reason": reason,
-                "device": slot.device,
-                "shared": shared,
-            },
-            durable=False,
-        )
-        self.queue.again(job, where="soon")
-
-    def _conclude_failure(self, slot: Slot, job: Job, failure: Failure, reason: str) -> None:
-        self._journal.append(
-            {
-                "kind": "failed",
-                "row": self._row(job),
-                "operator": job.operator,
-                "failure": failure,
-                "reason": reason,
-                "device": slot.device,
-                "attempts": job.attempts + 1,
-            }
-        )
-        self.queue.failed(job, failure)
-        self._on_result(CaseResult(job, Outcome("failed", reason, failure)))
-        if self._settings.fail_fast:
-            self.stop("fail_fast")
-
-    @staticmethod
-    def _row(job: Job) -> list[object]:
-        return encode_row(job.planned.row.ref)
 
     # Deadlines, starts, supply.
 
@@ -356,7 +247,14 @@ class Session:
             ranks = f", rank {', '.join(map(str, silent))} did not answer" if slot.ranks > 1 else ""
             slot.results.clear()
             self._end(slot)
-            self._failed(slot, job, "timeout", f"not done within {seconds:g} s{ranks}", slot.served > 0, True)
+            self._verdicts.failed(
+                slot,
+                job,
+                "timeout",
+                f"not done within {seconds:g} s{ranks}",
+                shared=slot.served > 0,
+                poisoned=True,
+            )
             self.queue.give_back(others)
 
     def _end(self, slot: Slot) -> None:
@@ -380,21 +278,9 @@ class Session:
             self._feed(slot)
 
     def _start(self, slot: Slot) -> None:
-        settings = self._settings
-        number = self.workers_started
-        self.workers_started += 1
-        argv = [sys.executable, "-m", "perfcollect_core.runner.worker"]
-        launch = settings.family.launch(argv, slot.ranks, slot.device, settings.run_dir)
-        order = WorkerOrder(
-            argv=launch.argv,
-            env=launch.env,
-            device=slot.device,
-            ranks=slot.ranks,
-            directory=settings.run_dir,
-            log=settings.run_dir / "logs" / f"worker_{number:05d}_device_{slot.device}.log",
-            exit_seconds=settings.exit_seconds,
-        )
         slot.complaint = ""
+        order = worker_order(self._settings, slot, self.first_worker + self.workers_started)
+        self.workers_started += 1
         worker = self._executor.start(order)
         slot.started(worker, self.queue.age, time.monotonic() + Deadlines.START_SECONDS)
         self._by_worker[worker] = slot
@@ -430,17 +316,7 @@ class Session:
         return spent >= limit or spent + self._deadlines.expected(job) > limit
 
     def _send(self, slot: Slot, job: Job) -> None:
-        settings = self._settings
-        check = settings.check and job.planned.flops <= settings.check_max_flop
-        message = {
-            "kind": "case",
-            "id": job.number,
-            "as": job.operator,
-            "case": encode_case(job.planned.case),
-            "plan": encode_plan(visit_plan(settings.plan)),
-            "check": check and not job.passes,
-        }
         slot.inflight.append(job)
         if len(slot.inflight) == 1:
             self._begin_next(slot, time.monotonic())
-        self._executor.send(slot.worker, message)
+        self._executor.send(slot.worker, case_message(self._settings, job))

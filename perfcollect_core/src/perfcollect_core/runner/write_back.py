@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import attrs
@@ -16,14 +16,16 @@ from perfcollect_core.tables.lock import database_lock
 from perfcollect_core.tables.patch import PatchResult, patch_table
 from perfcollect_core.tables.read import Table, read_table
 
-from .journal import Journal
+from .journal import Journal, read_cells
 from .plan import PlannedCase, PlannedTable
 
-__all__ = ["TableTally", "TableWriter", "equal_rows"]
+__all__ = ["LOCK_WAIT_SECONDS", "TableTally", "TableWriter", "equal_rows"]
 
 #: How long a writer waits for another one: a patch takes well under a second.
 LOCK_WAIT_SECONDS = 60.0
 _FLUSH_EVERY_SECONDS = 20.0
+
+Cells = Mapping[str, str]
 
 
 @attrs.define
@@ -50,33 +52,52 @@ class TableTally:
 class TableWriter:
     """Collects measurements and patches the tables now and then, under the database's lock.
 
-    ``write`` is false where the database cannot be written: then the journal keeps everything for ``db apply``.
+    Args:
+        database: Directory of the tables.
+        journal: Told what is in the tables.
+        write: False where the database cannot be written: the journal keeps everything for ``db apply``.
+        before: Called under the lock before the first patch.
+        earlier: Journal of a run taken up again: what it measured and did not write is written too.
     """
 
-    def __init__(self, database: Path, journal: Journal | None, *, write: bool = True) -> None:
+    def __init__(
+        self,
+        database: Path,
+        journal: Journal,
+        *,
+        write: bool = True,
+        before: Callable[[], None] = lambda: None,
+        earlier: Path | None = None,
+    ) -> None:
         self._database = database
         self._journal = journal
         self._write = write
-        self._pending: dict[Path, list[tuple[PlannedCase, Measurement]]] = {}
+        self._before: Callable[[], None] | None = before
+        self._pending: dict[Path, dict[RowRef, Cells]] = {}
+        self._measured: dict[Path, list[tuple[PlannedCase, Measurement]]] = {}
         self._flushed_at = time.monotonic()
-        self._measured: dict[Path, dict[RowRef, tuple[PlannedCase, Measurement]]] = {}
         self.tallies: dict[Path, TableTally] = {}
+        if earlier is not None:
+            for ref, cells in read_cells(earlier, unpatched_only=True):
+                self._pending.setdefault(database / ref.table, {})[ref] = cells
 
-    def add(self, planned: PlannedCase, measurement: Measurement) -> None:
+    def add(self, planned: PlannedCase, measurement: Measurement, cells: Cells) -> None:
         """Take a measurement in."""
-        self._pending.setdefault(planned.table.path, []).append((planned, measurement))
-        light = attrs.evolve(
-            measurement, samples=attrs.evolve(measurement.samples, durations_us=(), warmup_us=())
-        )
-        self._measured.setdefault(planned.table.path, {})[planned.row.ref] = (planned, light)
+        path = planned.table.path
+        self._pending.setdefault(path, {})[planned.row.ref] = cells
+        samples = attrs.evolve(measurement.samples, durations_us=(), warmup_us=())
+        self._measured.setdefault(path, []).append((planned, attrs.evolve(measurement, samples=samples)))
 
     def flush_now_and_then(self) -> None:
-        """Patch the tables where the last time is long ago; a lock that is held is no error here."""
-        if not self._pending or time.monotonic() - self._flushed_at < _FLUSH_EVERY_SECONDS:
+        """Patch the tables where the last time is long ago; a failure waits for the end of the run."""
+        if not self._write or not self._pending or time.monotonic() - self._flushed_at < _FLUSH_EVERY_SECONDS:
             return
         self._flushed_at = time.monotonic()
-        if self._write:
-            self._patch_asked(wait_seconds=0.5, patient=True)
+        try:
+            self._patch(wait_seconds=0.5)
+        except PerfcollectError:
+            # The journal has everything, and the end of the run tries again and reports.
+            return
 
     def finish(self, *, prune: Mapping[Path, Sequence[RowRef]] | None = None) -> None:
         """Patch what is left, fill rows of equal key, delete what ``--prune-empty-duration-rows`` asks for.
@@ -85,52 +106,36 @@ class TableWriter:
             TableError: A table cannot be read or written.
             DatabaseLockedError: Another process holds the database all the time.
         """
-        if not self._write:
-            return
-        self._patch_asked(wait_seconds=LOCK_WAIT_SECONDS, patient=False)
         prune = prune or {}
+        if not self._write or not (self._pending or self._measured or prune):
+            return
+        self._patch(wait_seconds=LOCK_WAIT_SECONDS)
         with database_lock(self._database, wait_seconds=LOCK_WAIT_SECONDS):
             for path in dict.fromkeys((*self._measured, *prune)):
                 table = read_table(path)
-                changes = equal_rows(table, list(self._measured.get(path, {}).values()))
+                changes = equal_rows(table, self._measured.get(path, ()))
                 empty = {row.ref for row in table.rows if not has_valid_duration(row.cells)}
                 delete = [ref for ref in prune.get(path, ()) if ref in empty and ref not in changes]
                 if changes or delete:
                     self._tally(path).add(patch_table(path, changes, delete=delete), delete)
 
-    def _patch_asked(self, *, wait_seconds: float, patient: bool) -> None:
+    def _patch(self, *, wait_seconds: float) -> None:
         if not self._pending:
             return
-        try:
-            with database_lock(self._database, wait_seconds=wait_seconds):
-                for path in list(self._pending):
-                    changes: dict[RowRef, Mapping[str, str]] = {}
-                    for planned, measurement in self._pending[path]:
-                        changes[planned.row.ref] = cells_for(planned, measurement, [planned.row])[0]
-                    self._tally(path).add(patch_table(path, changes))
-                    del self._pending[path]
-        except PerfcollectError:
-            if not patient:
-                raise
-            # The journal has everything: the next time, or the end of the run, tries again and reports.
-            return
-        if self._journal is not None:
-            self._journal.append({"kind": "patched"}, durable=False)
+        with database_lock(self._database, wait_seconds=wait_seconds):
+            if self._before is not None:
+                self._before()
+                self._before = None
+            for path in list(self._pending):
+                self._tally(path).add(patch_table(path, self._pending[path]))
+                del self._pending[path]
+        self._journal.append({"kind": "patched"}, durable=False)
 
     def _tally(self, path: Path) -> TableTally:
         return self.tallies.setdefault(path, TableTally())
 
 
-def cells_for(
-    planned: PlannedCase, measurement: Measurement, rows: Sequence[Row]
-) -> Sequence[Mapping[str, str]]:
-    """Return the cells to set in *rows*."""
-    return planned.table.host.write_back(planned.case, measurement, rows)
-
-
-def equal_rows(
-    table: Table, measured: Sequence[tuple[PlannedCase, Measurement]]
-) -> dict[RowRef, Mapping[str, str]]:
+def equal_rows(table: Table, measured: Sequence[tuple[PlannedCase, Measurement]]) -> dict[RowRef, Cells]:
     """Return the cells of further rows that a measurement fills: equal canonical key, no valid duration yet."""
     if not measured:
         return {}
@@ -140,9 +145,13 @@ def equal_rows(
         return {}
     owner: PlannedTable = measured[0][0].table
     by_key = {owner.host.canonical_key(owner.spec, planned.row): (planned, m) for planned, m in measured}
-    changes: dict[RowRef, Mapping[str, str]] = {}
+    changes: dict[RowRef, Cells] = {}
     for row in empty:
         found = by_key.get(owner.host.canonical_key(owner.spec, row))
         if found is not None:
-            changes[row.ref] = cells_for(found[0], found[1], [row])[0]
+            changes[row.ref] = _cells(found[0], found[1], row)
     return changes
+
+
+def _cells(planned: PlannedCase, measurement: Measurement, row: Row) -> Cells:
+    return planned.table.host.write_back(planned.case, measurement, [row])[0]
