@@ -188,6 +188,15 @@ def test_adopting_writes_the_file_once(tmp_path):
     }
 
 
+def test_the_first_run_adds_its_versions_to_a_derived_database(tmp_path):
+    write_identity(tmp_path, Identity("cpu", "CPU_X86_64", emulated=True))
+
+    adopt_identity(tmp_path, family="cpu", device="CPU_AARCH64", versions={"torch": "2.13.0"})
+    adopt_identity(tmp_path, family="cpu", device="CPU_X86_64", versions={"torch": "2.14.0"})
+
+    assert read_identity(tmp_path) == Identity("cpu", "CPU_X86_64", {"torch": "2.13.0"}, emulated=True)
+
+
 def test_a_database_known_by_its_path_is_not_adopted(tmp_path):
     database = tmp_path / "ATLAS_800_A3_752T_128G_DIE" / "vllm_ascend" / "vllm0.18.0_torch2.9.0_cann8.5"
     database.mkdir(parents=True)

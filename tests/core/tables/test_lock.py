@@ -6,7 +6,9 @@ import platform
 import re
 import subprocess
 import sys
+import tempfile
 import time
+from pathlib import Path
 
 import pytest
 
@@ -109,6 +111,43 @@ def test_a_missing_database_is_not_made(tmp_path):
 
     assert str(caught.value) == f"database {tmp_path / 'gone'} is not a directory"
     assert list(tmp_path.iterdir()) == []
+
+
+READ_ONLY = """
+import os, sys, tempfile
+from pathlib import Path
+from perfcollect_core.errors import DataError
+from perfcollect_core.tables.lock import database_lock
+if os.geteuid() == 0:
+    with tempfile.TemporaryDirectory() as own, database_lock(Path(own)):
+        pass  # imports what it needs while the interpreter's files can be read
+    os.setgroups([])
+    os.setuid(65534)
+try:
+    with database_lock(Path(sys.argv[1])):
+        print("held")
+except DataError as error:
+    print(error)
+    print(error.hint)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="POSIX users")
+def test_a_database_of_somebody_else_is_refused_and_untouched(row):
+    # Root may write anywhere, so the child becomes nobody; anybody else is unprivileged already.
+    with tempfile.TemporaryDirectory() as name:
+        database = Path(name)
+        (database / "MatMulV2.csv").write_text(row(1, 512, 512))
+        database.chmod(0o555)
+
+        ran = subprocess.run([sys.executable, "-c", READ_ONLY, name], capture_output=True, text=True)
+
+        database.chmod(0o755)
+        assert ran.stdout.splitlines() == [
+            f"database {database} cannot be written: Permission denied",
+            "give yourself write access to the directory, or work on a copy (perfcollect db derive)",
+        ], ran.stderr
+        assert [path.name for path in database.iterdir()] == ["MatMulV2.csv"]
 
 
 def test_patching_under_the_lock_works_while_it_is_held_here(write, row):

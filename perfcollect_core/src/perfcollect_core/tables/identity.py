@@ -108,9 +108,13 @@ def adopt_identity(
 ) -> Identity:
     """Write ``perfcollect.json`` unless the database has one or its path says what it is; return what holds now.
 
-    The caller holds the lock and has checked the identity.
+    A file without versions, as ``db derive`` writes it, gets those of the first run. The caller holds the lock and
+    has checked the identity.
     """
-    known = _from_file(database) or _from_path(database)
+    named = _from_file(database)
+    if named is not None and versions and not named.versions:
+        return write_identity(database, attrs.evolve(named, versions=dict(versions)))
+    known = named or _from_path(database)
     return known or write_identity(database, Identity(family, device, dict(versions or {}), emulated))
 
 
