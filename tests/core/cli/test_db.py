@@ -10,6 +10,9 @@ import platform
 import pytest
 
 from perfcollect_core.cli import main
+from perfcollect_core.runner.journal import JOURNAL_NAME, Journal
+from perfcollect_core.runner.protocol import encode_row
+from perfcollect_core.tables.read import read_table
 
 HEADER = (
     "OP State,Accelerator Core,Input Shapes,Input Data Types,Input Formats,"
@@ -264,3 +267,28 @@ def test_init_refuses_an_operator_without_examples_before_making_anything(operat
 def test_init_of_an_unknown_operator_is_an_error(tmp_path, capsys):
     assert main(["db", "init", str(tmp_path / "db"), "--ops", "NoSuchKernel"]) == 1
     assert not (tmp_path / "db").exists()
+
+
+def test_apply_writes_a_journal_back_into_its_database(database, tmp_path, capsys):
+    row = read_table(database / "MatMulV2.csv").rows[1]
+    run = Journal(tmp_path / "run" / JOURNAL_NAME)
+    run.append(
+        {"kind": "run", "database": str(database), "family": "ascend", "devices": [[0, "Ascend910B3"]]}
+    )
+    run.append(
+        {"kind": "measured", "row": encode_row(row.ref), "cells": {"Average Duration(us)": "70.500000"}}
+    )
+    run.close()
+
+    assert main(["db", "apply", str(tmp_path / "run")]) == 0
+
+    assert capsys.readouterr().out == f"{database}: 1 rows updated, 0 unchanged\n"
+    table = (database / "MatMulV2.csv").read_text().splitlines()
+    assert table[1:] == [matmul(16, "61.0", "AI_CORE"), matmul(32, "70.500000", "AI_CORE")]
+
+
+def test_apply_without_a_journal_is_an_error(tmp_path, capsys):
+    assert main(["db", "apply", str(tmp_path)]) == 1
+    assert capsys.readouterr().err.splitlines()[0] == (
+        f"error: journal {tmp_path / 'journal.jsonl'} cannot be read: no such file or directory"
+    )

@@ -167,7 +167,7 @@ def init(directory: Path, ops: Sequence[str], output_format: str) -> None:
 @db.command()
 @click.argument("run", type=_DIRECTORY)
 @format_option
-def apply(run: Path, output_format: str) -> int | None:
+def apply(run: Path, output_format: str) -> None:
     """Write the journal of the run directory RUN back into its database.
 
     Example: perfcollect db apply ./run-20260801T120000
@@ -175,8 +175,7 @@ def apply(run: Path, output_format: str) -> int | None:
     from perfcollect_core.runner.apply import apply_run
 
     result = apply_run(run)
-    emit(result, str(result), output_format)
-    return None
+    emit(attrs.asdict(result), str(result), output_format)
 
 
 def _counted(count: int, noun: str) -> str:
