@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -55,7 +56,11 @@ class JournalState:
 
 
 class Journal:
-    """An open journal; one writer."""
+    """An open journal; one writer.
+
+    A line is in the file when ``append`` returns, and a thread has it on disk a moment later: one flush covers all
+    lines written during the one before, so that a slow disk does not idle a device. ``sync`` waits for that.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -67,27 +72,80 @@ class Journal:
             _sync_directory(path.parent)
         except OSError as error:
             raise _failed(path, error) from error
+        self._flushed = self._size
+        self._wanted = self._size
+        self._error: OSError | None = None
+        self._closing = False
+        self._changed = threading.Condition()
+        self._flusher = threading.Thread(target=self._flush_always, name="journal", daemon=True)
+        self._flusher.start()
 
     def append(self, line: Message, *, durable: bool = True) -> None:
-        """Write *line*; with *durable* it is on disk when this returns.
+        """Write *line*; with *durable* it is flushed to disk right away.
 
         Raises:
             JournalError: The disk is full or gone; the file is cut back to its last whole line.
         """
         text = json.dumps(line, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "surrogateescape")
+        self._check()
         try:
             _write_all(self._descriptor, text + b"\n")
-            if durable:
-                os.fdatasync(self._descriptor) if hasattr(os, "fdatasync") else os.fsync(self._descriptor)
         except OSError as error:
             self._cut_back()
             raise _failed(self.path, error) from error
         self._size += len(text) + 1
+        if durable:
+            with self._changed:
+                self._wanted = self._size
+                self._changed.notify_all()
+
+    def sync(self) -> None:
+        """Wait until every line is on disk.
+
+        Raises:
+            JournalError: The disk did not take them.
+        """
+        with self._changed:
+            self._wanted = self._size
+            self._changed.notify_all()
+            while self._flushed < self._wanted and self._error is None:
+                self._changed.wait()
+        self._check()
 
     def close(self) -> None:
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
+        """Flush what there is and close the file; errors were reported by ``sync``."""
+        if self._descriptor < 0:
+            return
+        with self._changed:
+            self._wanted = self._size
+            self._closing = True
+            self._changed.notify_all()
+        self._flusher.join()
+        os.close(self._descriptor)
+        self._descriptor = -1
+
+    def _flush_always(self) -> None:
+        while True:
+            with self._changed:
+                while self._wanted <= self._flushed and not self._closing:
+                    self._changed.wait()
+                if self._wanted <= self._flushed or self._error is not None:
+                    return
+                target = self._size
+            try:
+                _flush(self._descriptor)
+            except OSError as error:
+                with self._changed:
+                    self._error = error
+                    self._changed.notify_all()
+                return
+            with self._changed:
+                self._flushed = target
+                self._changed.notify_all()
+
+    def _check(self) -> None:
+        if self._error is not None:
+            raise _failed(self.path, self._error) from self._error
 
     def _cut_back(self) -> None:
         try:
@@ -96,6 +154,11 @@ class Journal:
         except OSError:
             # A torn last line is cut when the run is resumed.
             pass
+
+
+def _flush(descriptor: int) -> None:
+    # macOS has no fdatasync.
+    getattr(os, "fdatasync", os.fsync)(descriptor)
 
 
 def _failed(path: Path, error: OSError) -> JournalError:

@@ -258,6 +258,7 @@ def _end(outcome: RunOutcome, journal: Journal) -> None:
                 "written": outcome.write_error is None,
             }
         )
+        journal.sync()
     except JournalError as error:
         outcome.run_error = outcome.run_error or error
 

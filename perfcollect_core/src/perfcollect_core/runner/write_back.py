@@ -122,6 +122,8 @@ class TableWriter:
     def _patch(self, *, wait_seconds: float) -> None:
         if not self._pending:
             return
+        # A table must never say more than the journal.
+        self._journal.sync()
         with database_lock(self._database, wait_seconds=wait_seconds):
             if self._before is not None:
                 self._before()
