@@ -44,7 +44,7 @@ def comm(tmp_path: Path) -> Callable[..., Outcome]:
             (site / "faulty_backend.py").write_text(source)
             variables["PYTHONPATH"] = str(site)
             variables["PERFCOLLECT_TEST_FAULT"] = fault
-        command = [sys.executable, "-m", "perfcollect_core.cli", "comm", *arguments]
+        command = [str(Path(sys.executable).with_name("perfcollect")), "comm", *arguments]
         done = subprocess.run(
             command, cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=timeout, check=False
         )

@@ -6,13 +6,15 @@ import os
 import signal
 import time
 
-from perfcollect_comm.backends.gloo import (  # the protocol's other half
-    bind as _bind,
-)
+from perfcollect_comm.backends import gloo
 from perfcollect_comm.calls import zeros
 
 name = "faulty"
-library = "gloo"
+library = gloo.library
+timers = gloo.timers
+# The other half of the protocol is gloo's own.
+environment, memory_bytes, missing = gloo.environment, gloo.memory_bytes, gloo.missing
+rank_environment, synchronize, torch_device = gloo.rank_environment, gloo.synchronize, gloo.torch_device
 
 
 def _fault(config):
@@ -37,7 +39,7 @@ def allocate(config, role, numel, dtype, device):
 
 
 def bind(config, source, target, group):
-    call, action = _bind(config, source, target, group), _fault(config)
+    call, action = gloo.bind(config, source, target, group), _fault(config)
     if action == "sleep":
         return lambda: time.sleep(3600)
     if action == "stop":
