@@ -12,9 +12,12 @@ from hypothesis import strategies as st
 
 from perfcollect_core import Skip, example_row
 from perfcollect_core.testing.replay import host_for, replay
+from perfcollect_core.testing.stub_family import StubFamily
 from perfcollect_ops_builtin.argmax import argmax
 
 pytestmark = pytest.mark.torch
+
+CPU = StubFamily().device(0)
 
 
 def run(shapes, dtypes="FLOAT;INT64", out="", word="INT32"):
@@ -96,7 +99,7 @@ def test_inputs_repeat_for_one_row_and_differ_between_rows():
 )
 def test_a_wrong_index_is_noticed(spoil, reason):
     done = run("3,8;", "FLOAT;INT64", "3")
-    reference = host_for("ArgMaxV2", argmax).reference(done.case, done.inputs, None)
+    reference = host_for("ArgMaxV2", argmax).reference(done.case, done.inputs, CPU)
 
     assert reference.compare((spoil(done.outputs[0]),)) == reason
 
@@ -105,7 +108,7 @@ def test_reference_accepts_what_python_finds():
     done = run("3,8;", "FLOAT;INT64", "3")
     best = [max(range(8), key=row.__getitem__) for row in done.inputs["x"].tolist()]
 
-    reference = host_for("ArgMaxV2", argmax).reference(done.case, done.inputs, None)
+    reference = host_for("ArgMaxV2", argmax).reference(done.case, done.inputs, CPU)
 
     assert reference.compare((torch.tensor(best),)) is None
 

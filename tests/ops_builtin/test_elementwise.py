@@ -13,9 +13,12 @@ from hypothesis import strategies as st
 
 from perfcollect_core import Skip, example_row
 from perfcollect_core.testing.replay import host_for, make_row, replay
+from perfcollect_core.testing.stub_family import StubFamily
 from perfcollect_ops_builtin.elementwise import add, swiglu
 
 pytestmark = pytest.mark.torch
+
+CPU = StubFamily().device(0)
 
 PLUGINS = {"Add": add, "SwiGlu": swiglu}
 
@@ -151,7 +154,7 @@ def test_swiglu_reference_agrees_with_a_plain_loop():
     x = done.inputs["x"].numpy()
 
     expected = [[a / (1 + np.exp(-a)) * b for a, b in zip(row[:2], row[2:], strict=True)] for row in x]
-    reference = host_for("SwiGlu", swiglu).reference(done.case, done.inputs, None)
+    reference = host_for("SwiGlu", swiglu).reference(done.case, done.inputs, CPU)
 
     assert reference.outputs[0].numpy() == pytest.approx(np.array(expected), rel=1e-6)
 

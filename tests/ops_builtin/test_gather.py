@@ -12,9 +12,12 @@ from hypothesis import strategies as st
 
 from perfcollect_core import Skip, example_row
 from perfcollect_core.testing.replay import host_for, make_row, replay
+from perfcollect_core.testing.stub_family import StubFamily
 from perfcollect_ops_builtin.gather import gather
 
 pytestmark = pytest.mark.torch
+
+CPU = StubFamily().device(0)
 
 INDEX_SELECT = "launch=index_select (not an embedding; CANN may run GatherV3)"
 
@@ -91,7 +94,7 @@ def test_reference_agrees_with_a_plain_loop():
     done = run("2,5,3;2,2;1", "FLOAT;INT64;INT64", "2,2,2,3", "FLOAT")
     table, indices = done.inputs["table"].tolist(), done.inputs["indices"].tolist()
 
-    (taken,) = host_for("GatherV2", gather).reference(done.case, done.inputs, None).outputs
+    (taken,) = host_for("GatherV2", gather).reference(done.case, done.inputs, CPU).outputs
 
     assert taken.tolist() == [[[block[i] for i in row] for row in indices] for block in table]
 

@@ -12,19 +12,22 @@ from hypothesis import strategies as st
 
 from perfcollect_core import Skip, example_row
 from perfcollect_core.testing.replay import host_for, make_row, replay
+from perfcollect_core.testing.stub_family import StubFamily
 from perfcollect_ops_builtin.index import index
 
 pytestmark = pytest.mark.torch
 
+CPU = StubFamily().device(0)
 
-def row_of(shapes, out, words=("INT64",), **columns):
+
+def row_of(shapes, out, words=("INT64",), columns=None):
     indices = shapes.count(";") - 2
     dtypes = ";".join(["DT_BF16", "INT64", "INT64", *(words * indices)[:indices]])
-    return example_row(shapes, dtypes, out, "DT_BF16" if out else "", **columns)
+    return example_row(shapes, dtypes, out, "DT_BF16" if out else "", columns=columns)
 
 
-def run(*arguments, **columns):
-    return replay("Index", index, row_of(*arguments, **columns))
+def run(*arguments, columns=None):
+    return replay("Index", index, row_of(*arguments, columns=columns))
 
 
 @pytest.mark.parametrize(
@@ -142,8 +145,8 @@ def test_the_pattern_column_wins_and_tells_rows_apart():
     host = host_for("Index", index)
     spec = host.spec()
     rows = [
-        make_row("Index", row_of("10240,8;1;2;257", "257,8", **columns))
-        for columns in ({}, {"Index_Pattern": "ramp"}, {"Index_Pattern": "uniform"})
+        make_row("Index", row_of("10240,8;1;2;257", "257,8", columns=columns))
+        for columns in ({}, {"Runtime index_pattern": "ramp"}, {"Runtime index_pattern": "uniform"})
     ]
 
     ramp = replay("Index", index, rows[1].cells)
@@ -158,10 +161,10 @@ def test_the_pattern_column_wins_and_tells_rows_apart():
     ("pattern", "shapes", "out"), [("zipf", "64,8;1;2;4", "4,8"), ("distinct", "2,8;1;2;4", "4,8")]
 )
 def test_a_pattern_that_does_not_fit_is_refused(pattern, shapes, out):
-    refused = run(shapes, out, Index_Pattern=pattern)
+    refused = run(shapes, out, columns={"Runtime index_pattern": pattern})
 
     assert refused == Skip.invalid(
-        f"column 'Index Pattern' is {pattern!r}, expected distinct or ramp or uniform that fits x"
+        f"column 'Runtime index_pattern' is {pattern!r}, expected distinct or ramp or uniform that fits x"
     )
 
 
@@ -180,7 +183,7 @@ def test_reference_agrees_with_a_plain_loop():
     done = run("3,4,2;2;2;5;5", "5,2")
     x, rows, columns = (done.inputs[name].tolist() for name in ("x", "index0", "index1"))
 
-    (taken,) = host_for("Index", index).reference(done.case, done.inputs, None).outputs
+    (taken,) = host_for("Index", index).reference(done.case, done.inputs, CPU).outputs
 
     assert taken.tolist() == [x[i][j] for i, j in zip(rows, columns, strict=True)]
 

@@ -12,9 +12,12 @@ from hypothesis import strategies as st
 
 from perfcollect_core import Skip, example_row
 from perfcollect_core.testing.replay import host_for, make_row, replay
+from perfcollect_core.testing.stub_family import StubFamily
 from perfcollect_ops_builtin.masked_fill import masked_fill
 
 pytestmark = pytest.mark.torch
+
+CPU = StubFamily().device(0)
 
 
 def run(*cells):
@@ -107,7 +110,7 @@ def test_reference_agrees_with_a_plain_loop():
     case = host.make_case(host.spec(), make_row("MaskedFill", example_row("3,4;3,1", "FLOAT;BOOL")))
     inputs = host.make_inputs(case, host.family.device(0))
 
-    (filled,) = host.reference(case, inputs, None).outputs
+    (filled,) = host.reference(case, inputs, CPU).outputs
 
     for row, mask, got in zip(inputs["x"].tolist(), inputs["mask"].tolist(), filled.tolist(), strict=True):
         assert got == [0 if mask[0] else value for value in row]

@@ -12,14 +12,17 @@ from hypothesis import strategies as st
 
 from perfcollect_core import Skip, example_row
 from perfcollect_core.testing.replay import host_for, replay
+from perfcollect_core.testing.stub_family import StubFamily
 from perfcollect_ops_builtin.moe_permute import moe_permute
 
 pytestmark = pytest.mark.torch
 
+CPU = StubFamily().device(0)
 
-def run(shapes, out="", dtypes="DT_BF16;INT32", **columns):
+
+def run(shapes, out="", dtypes="DT_BF16;INT32", columns=None):
     words = f"{dtypes.split(';')[0]};INT32" if out else ""
-    return replay("MoeTokenPermute", moe_permute, example_row(shapes, dtypes, out, words, **columns))
+    return replay("MoeTokenPermute", moe_permute, example_row(shapes, dtypes, out, words, columns=columns))
 
 
 @pytest.mark.parametrize(
@@ -75,12 +78,12 @@ def test_every_token_goes_to_distinct_experts_spread_over_all():
 
 
 def test_the_number_of_experts_is_assumed_and_a_column_wins():
-    assumed, recorded = run("512,4;512,8"), run("512,4;512,8", Num_Experts="256")
+    assumed, recorded = run("512,4;512,8"), run("512,4;512,8", columns={"Num Experts": "256"})
 
     assert assumed.case.assumptions == ("experts=64 (not recorded)",)
     assert recorded.case.assumptions == ()
     assert 200 < recorded.inputs["indices"].max() < 256
-    assert run("4,4;4,8", Num_Experts="4") == Skip.invalid(
+    assert run("4,4;4,8", columns={"Num Experts": "4"}) == Skip.invalid(
         "column 'Num Experts' is 4, expected a number of at least top_k 8"
     )
 
@@ -101,7 +104,7 @@ def test_reference_agrees_with_a_plain_loop():
     tokens, indices = done.inputs["tokens"].tolist(), done.inputs["indices"].tolist()
 
     permuted, position = (
-        host_for("MoeTokenPermute", moe_permute).reference(done.case, done.inputs, None).outputs
+        host_for("MoeTokenPermute", moe_permute).reference(done.case, done.inputs, CPU).outputs
     )
 
     pairs = sorted((expert, 3 * t + k) for t, row in enumerate(indices) for k, expert in enumerate(row))

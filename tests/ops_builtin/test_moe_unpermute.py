@@ -12,9 +12,12 @@ from hypothesis import strategies as st
 
 from perfcollect_core import Skip, example_row
 from perfcollect_core.testing.replay import host_for, replay
+from perfcollect_core.testing.stub_family import StubFamily
 from perfcollect_ops_builtin.moe_unpermute import moe_unpermute
 
 pytestmark = pytest.mark.torch
+
+CPU = StubFamily().device(0)
 
 
 def run(shapes, dtypes, *outputs):
@@ -100,7 +103,7 @@ def test_reference_agrees_with_a_plain_loop():
     done = run("6,2;6;2,3", "FLOAT;INT32;FLOAT")
     permuted, order, probs = (done.inputs[n].tolist() for n in ("permuted", "sorted_indices", "probs"))
 
-    (total,) = host_for("MoeTokenUnpermute", moe_unpermute).reference(done.case, done.inputs, None).outputs
+    (total,) = host_for("MoeTokenUnpermute", moe_unpermute).reference(done.case, done.inputs, CPU).outputs
 
     for token in range(2):
         for h in range(2):

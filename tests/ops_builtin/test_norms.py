@@ -13,9 +13,12 @@ from hypothesis import strategies as st
 
 from perfcollect_core import Skip, example_row
 from perfcollect_core.testing.replay import host_for, replay
+from perfcollect_core.testing.stub_family import StubFamily
 from perfcollect_ops_builtin.norms import rms_norm, softmax
 
 pytestmark = pytest.mark.torch
+
+CPU = StubFamily().device(0)
 
 PLUGINS = {"RmsNorm": rms_norm, "SoftmaxV2": softmax}
 
@@ -142,8 +145,8 @@ def test_references_agree_with_numpy():
     probable = replay("SoftmaxV2", softmax, example_row("3,4", "FLOAT"))
     logits = probable.inputs["x"].double().numpy()
 
-    y = host_for("RmsNorm", rms_norm).reference(normed.case, normed.inputs, None).outputs[0]
-    p = host_for("SoftmaxV2", softmax).reference(probable.case, probable.inputs, None).outputs[0]
+    y = host_for("RmsNorm", rms_norm).reference(normed.case, normed.inputs, CPU).outputs[0]
+    p = host_for("SoftmaxV2", softmax).reference(probable.case, probable.inputs, CPU).outputs[0]
 
     rows = [row / np.sqrt(sum(v * v for v in row) / 4 + 1e-6) * gamma for row in x]
     assert y.numpy() == pytest.approx(np.array(rows))
@@ -173,3 +176,11 @@ def test_softmax_replays_any_shape(shape, dtype):
     x = ",".join(map(str, shape))
 
     assert replay("SoftmaxV2", softmax, example_row(x, dtype, x, dtype)).wrong is None
+
+
+def test_a_dtype_torch_does_not_know_is_a_skip_and_the_row_is_fine():
+    row = example_row("136,512;512", "FLOAT8_E4M3FN;FLOAT8_E4M3FN", "136,512;136,1", "FLOAT8_E4M3FN;FLOAT")
+
+    assert replay("RmsNorm", rms_norm, row) == Skip(
+        "dtype not supported here: FLOAT8_E4M3FN of input 'x', expected BF16 or FLOAT16 or FLOAT"
+    )

@@ -12,9 +12,12 @@ from hypothesis import strategies as st
 
 from perfcollect_core import Skip, example_row
 from perfcollect_core.testing.replay import host_for, replay
+from perfcollect_core.testing.stub_family import StubFamily
 from perfcollect_ops_builtin.pad import pad
 
 pytestmark = pytest.mark.torch
+
+CPU = StubFamily().device(0)
 
 
 def run(*cells):
@@ -93,7 +96,7 @@ def test_reference_agrees_with_a_plain_loop():
     done = run("2,3;4", "FLOAT;INT64", "4,5", "FLOAT")
     x = done.inputs["x"].tolist()
 
-    (padded,) = host_for("PadV3", pad).reference(done.case, done.inputs, None).outputs
+    (padded,) = host_for("PadV3", pad).reference(done.case, done.inputs, CPU).outputs
 
     assert padded.tolist() == [[x[i][j] if i < 2 and j < 3 else 0 for j in range(5)] for i in range(4)]
 

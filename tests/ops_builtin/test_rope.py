@@ -12,9 +12,12 @@ from hypothesis import strategies as st
 
 from perfcollect_core import Skip, example_row
 from perfcollect_core.testing.replay import host_for, replay
+from perfcollect_core.testing.stub_family import StubFamily
 from perfcollect_ops_builtin.rope import interleave_rope
 
 pytestmark = pytest.mark.torch
+
+CPU = StubFamily().device(0)
 
 
 def run(x, table, out="", dtypes="DT_BF16;DT_BF16;DT_BF16", sin=""):
@@ -101,7 +104,7 @@ def test_reference_agrees_with_a_plain_loop():
     done = run("1,2,1,64", "1,1,1,64")
     x, cos, sin = (done.inputs[name].double() for name in ("x", "cos", "sin"))
 
-    (rotated,) = host_for("InterleaveRope", interleave_rope).reference(done.case, done.inputs, None).outputs
+    (rotated,) = host_for("InterleaveRope", interleave_rope).reference(done.case, done.inputs, CPU).outputs
 
     for head in range(2):
         q = [x[0, head, 0, 2 * i % 64 + (i >= 32)].item() for i in range(64)]

@@ -12,9 +12,12 @@ from hypothesis import strategies as st
 
 from perfcollect_core import Skip, example_row
 from perfcollect_core.testing.replay import host_for, make_row, replay
+from perfcollect_core.testing.stub_family import StubFamily
 from perfcollect_ops_builtin.scatter import scatter_nd_update
 
 pytestmark = pytest.mark.torch
+
+CPU = StubFamily().device(0)
 
 
 def run(shapes, dtypes="DT_BF16;INT32;DT_BF16", *outputs):
@@ -110,7 +113,7 @@ def test_reference_agrees_with_a_plain_loop():
     case = host.make_case(host.spec(), row)
     inputs = host.make_inputs(case, host.family.device(0))
 
-    (updated,) = host.reference(case, inputs, None).outputs
+    (updated,) = host.reference(case, inputs, CPU).outputs
 
     expected = inputs["var"].tolist()
     for (i, j), values in zip(inputs["indices"].tolist(), inputs["updates"].tolist(), strict=True):

@@ -12,13 +12,18 @@ from hypothesis import strategies as st
 
 from perfcollect_core import Skip, example_row
 from perfcollect_core.testing.replay import host_for, make_row, replay
+from perfcollect_core.testing.stub_family import StubFamily
 from perfcollect_ops_builtin.slice import slice_op
 
 pytestmark = pytest.mark.torch
 
+CPU = StubFamily().device(0)
 
-def run(shapes, out="", dtypes="DT_BF16;INT64;INT64", **columns):
-    return replay("Slice", slice_op, example_row(shapes, dtypes, out, "DT_BF16" if out else "", **columns))
+
+def run(shapes, out="", dtypes="DT_BF16;INT64;INT64", columns=None):
+    return replay(
+        "Slice", slice_op, example_row(shapes, dtypes, out, "DT_BF16" if out else "", columns=columns)
+    )
 
 
 @pytest.mark.parametrize(
@@ -42,7 +47,7 @@ def test_each_slot_layout_replays(shapes, out, dtypes):
 
 
 def test_the_offset_policy_column_takes_the_other_end():
-    done = run("16,2112;2;2", "16,576", Offset_Policy="end")
+    done = run("16,2112;2;2", "16,576", columns={"Runtime offset_policy": "end"})
 
     assert done.wrong is None
     assert done.case.params["offsets"] == (0, 1536)
@@ -75,13 +80,13 @@ def test_the_offset_policy_column_takes_the_other_end():
         (
             "16,64;2;2",
             "16,32",
-            {"Offset_Policy": "middle"},
-            "column 'Offset Policy' is 'middle', expected start or end",
+            {"Runtime offset_policy": "middle"},
+            "column 'Runtime offset_policy' is 'middle', expected start or end",
         ),
     ],
 )
 def test_a_contradictory_row_is_refused(shapes, out, columns, reason):
-    assert run(shapes, out, **columns) == Skip.invalid(reason)
+    assert run(shapes, out, columns=columns) == Skip.invalid(reason)
 
 
 def test_the_key_ignores_parameter_slots_and_the_format_of_x():
@@ -105,10 +110,10 @@ def test_inputs_repeat_for_one_row_and_differ_between_rows():
 
 
 def test_reference_agrees_with_a_plain_loop():
-    done = run("3,4;2;2", "2,3", Offset_Policy="end")
+    done = run("3,4;2;2", "2,3", columns={"Runtime offset_policy": "end"})
     x = done.inputs["x"].tolist()
 
-    (taken,) = host_for("Slice", slice_op).reference(done.case, done.inputs, None).outputs
+    (taken,) = host_for("Slice", slice_op).reference(done.case, done.inputs, CPU).outputs
 
     assert taken.tolist() == [row[1:] for row in x[1:]]
 
@@ -122,6 +127,8 @@ def test_any_part_replays(axes, policy):
     x = ",".join(str(max(pair)) for pair in axes)
     out = ",".join(str(min(pair)) for pair in axes)
 
-    done = run(f"{x};{len(axes)};{len(axes)}", out, Offset_Policy="end" if policy else "start")
+    done = run(
+        f"{x};{len(axes)};{len(axes)}", out, columns={"Runtime offset_policy": "end" if policy else "start"}
+    )
 
     assert done.kind == "invalid_case" if x == out else done.wrong is None

@@ -12,13 +12,16 @@ from hypothesis import strategies as st
 
 from perfcollect_core import Skip, example_row
 from perfcollect_core.testing.replay import host_for, replay
+from perfcollect_core.testing.stub_family import StubFamily
 from perfcollect_ops_builtin.sort import sort
 
 pytestmark = pytest.mark.torch
 
+CPU = StubFamily().device(0)
 
-def run(x, dtype="FLOAT", *outputs, **columns):
-    return replay("Sort", sort, example_row(x, dtype, *outputs, **columns))
+
+def run(x, dtype="FLOAT", *outputs, columns=None):
+    return replay("Sort", sort, example_row(x, dtype, *outputs, columns=columns))
 
 
 @pytest.mark.parametrize("dtype", ["FLOAT", "FLOAT16", "DT_BF16", "INT32"])
@@ -36,7 +39,7 @@ def test_each_layout_replays_with_int32_indices_as_the_kernel_writes_them(x, dty
 
 @pytest.mark.parametrize(("text", "descending"), [("true", True), ("false", False)])
 def test_the_direction_column_wins(text, descending):
-    done = run("4,512", Descending=text)
+    done = run("4,512", columns={"Runtime descending": text})
 
     assert done.wrong is None
     assert (done.outputs[0].diff() < 0).all() == descending
@@ -54,14 +57,14 @@ def test_the_direction_column_wins(text, descending):
         (("4,1519", "FLOAT", "4,1519", "DT_BF16"), {}, "output slot 0 has dtype BF16, expected FLOAT (as x)"),
         (
             ("4,1519", "FLOAT"),
-            {"Descending": "down"},
-            "column 'Descending' is 'down', expected true or false",
+            {"Runtime descending": "down"},
+            "column 'Runtime descending' is 'down', expected true or false",
         ),
         (("", "FLOAT", "", "", "ND"), {}, "input slot 0 is a 0-D tensor, expected at least one axis"),
     ],
 )
 def test_a_contradictory_row_is_refused(cells, columns, reason):
-    assert run(*cells, **columns) == Skip.invalid(reason)
+    assert run(*cells, columns=columns) == Skip.invalid(reason)
 
 
 @pytest.mark.parametrize(("x", "dtype"), [("3,15193", "FLOAT"), ("3,512", "DT_BF16"), ("3,4096", "FLOAT16")])
@@ -102,7 +105,7 @@ def test_inputs_repeat_for_one_row_and_differ_between_rows():
 )
 def test_a_wrong_order_is_noticed(spoil, reason):
     done = run("3,8")
-    reference = host_for("Sort", sort).reference(done.case, done.inputs, None)
+    reference = host_for("Sort", sort).reference(done.case, done.inputs, CPU)
 
     assert reference.compare(spoil(*done.outputs)) == reason
 
@@ -110,7 +113,7 @@ def test_a_wrong_order_is_noticed(spoil, reason):
 def test_reference_agrees_with_python():
     done = run("3,8")
 
-    reference = host_for("Sort", sort).reference(done.case, done.inputs, None)
+    reference = host_for("Sort", sort).reference(done.case, done.inputs, CPU)
 
     assert reference.outputs[0].tolist() == [sorted(row) for row in done.inputs["x"].tolist()]
 
@@ -124,4 +127,6 @@ def test_reference_agrees_with_python():
 def test_any_shape_replays(shape, dtype, descending):
     x = ",".join(map(str, shape))
 
-    assert run(x, dtype, f"{x};{x}", f"{dtype};INT32", Descending=descending).wrong is None
+    assert (
+        run(x, dtype, f"{x};{x}", f"{dtype};INT32", columns={"Runtime descending": descending}).wrong is None
+    )

@@ -12,9 +12,12 @@ from hypothesis import strategies as st
 
 from perfcollect_core import RunRequest, Skip, example_row
 from perfcollect_core.testing.replay import host_for, make_row, replay
+from perfcollect_core.testing.stub_family import StubFamily
 from perfcollect_ops_builtin.tensor_move import tensor_move
 
 pytestmark = pytest.mark.torch
+
+CPU = StubFamily().device(0)
 
 
 def run(x, dtype="DT_BF16", *outputs):
@@ -99,7 +102,7 @@ def test_values_are_not_constant_repeat_and_differ():
 def test_reference_is_the_source():
     done = run("2,3", "FLOAT")
 
-    (moved,) = host_for("TensorMove", tensor_move).reference(done.case, done.inputs, None).outputs
+    (moved,) = host_for("TensorMove", tensor_move).reference(done.case, done.inputs, CPU).outputs
 
     assert moved.tolist() == done.inputs["x"].tolist()
 

@@ -12,9 +12,12 @@ from hypothesis import strategies as st
 
 from perfcollect_core import Skip, example_row
 from perfcollect_core.testing.replay import host_for, make_row, replay
+from perfcollect_core.testing.stub_family import StubFamily
 from perfcollect_ops_builtin.transpose import fitting_permutations, transpose
 
 pytestmark = pytest.mark.torch
+
+CPU = StubFamily().device(0)
 
 
 def run(x, out="", dtypes="DT_BF16;INT64"):
@@ -114,7 +117,7 @@ def test_reference_agrees_with_a_plain_loop():
     done = run("2,3,4", "4,2,3")
     x = done.inputs["x"].tolist()
 
-    (moved,) = host_for("Transpose", transpose).reference(done.case, done.inputs, None).outputs
+    (moved,) = host_for("Transpose", transpose).reference(done.case, done.inputs, CPU).outputs
 
     assert moved.tolist() == [[[x[i][j][k] for j in range(3)] for i in range(2)] for k in range(4)]
 

@@ -13,9 +13,12 @@ from hypothesis import strategies as st
 from perfcollect_core import Skip, example_row
 from perfcollect_core.testing.conformance import OperatorConformance
 from perfcollect_core.testing.replay import host_for, make_row, replay
+from perfcollect_core.testing.stub_family import StubFamily
 from perfcollect_ops_vllm_ascend.add_rms_norm_bias import add_rms_norm_bias
 
 pytestmark = pytest.mark.torch
+
+CPU = StubFamily().device(0)
 
 
 class TestAddRmsNormBias(OperatorConformance):
@@ -123,7 +126,7 @@ def test_reference_agrees_with_numpy():
     x1, x2, gamma, beta = (done.inputs[n].double().numpy() for n in ("x1", "x2", "gamma", "beta"))
     x = x1 + x2
 
-    reference = host_for("AddRmsNormBias", add_rms_norm_bias).reference(done.case, done.inputs, None)
+    reference = host_for("AddRmsNormBias", add_rms_norm_bias).reference(done.case, done.inputs, CPU)
 
     rows = [row / np.sqrt(np.mean(row * row) + 1e-6) * gamma + beta for row in x]
     assert reference.outputs[0].numpy() == pytest.approx(np.array(rows))

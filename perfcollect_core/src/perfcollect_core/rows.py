@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from .cases import Skip
 from .tensors import INPUT_COLUMNS, OUTPUT_COLUMNS, Signature, format_shape, split_slots
+from .values import TORCH_DTYPES
 
 __all__ = ["broadcast_shape", "example_row", "refuse_dtype", "refuse_output"]
 
@@ -16,16 +17,13 @@ def example_row(
     output_shapes: str = "",
     output_dtypes: str = "",
     input_formats: str = "",
-    **columns: str,
+    columns: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
-    """Return the cells of a row; formats are ``ND``, ``NULL`` for undefined slots, where none are given.
-
-    *columns* are further cells, underscores in their names standing for blanks.
-    """
+    """Return the cells of a row, with further *columns*; formats not given are ``ND``, ``NULL`` for undefined slots."""
     outputs = (output_shapes, output_dtypes, _formats(output_dtypes))
     inputs = (input_shapes, input_dtypes, input_formats or _formats(input_dtypes))
     cells = dict(zip(INPUT_COLUMNS + OUTPUT_COLUMNS, inputs + outputs, strict=True))
-    return {**cells, **{name.replace("_", " "): text for name, text in columns.items()}}
+    return {**cells, **(columns or {})}
 
 
 def _formats(dtypes: str) -> str:
@@ -66,7 +64,10 @@ def refuse_output(
 
 
 def refuse_dtype(name: str, dtype: str, allowed: Sequence[str]) -> Skip | None:
-    """Refuse input *name* where its dtype word is none of *allowed*."""
+    """Refuse input *name* where its dtype word is none of *allowed*; skip it where torch has no such type at all."""
     if dtype in allowed:
         return None
-    return Skip.invalid(f"input {name!r} has dtype {dtype or 'none'}, expected {' or '.join(dict.fromkeys(allowed))}")
+    wanted = " or ".join(dict.fromkeys(allowed))
+    if dtype and dtype not in TORCH_DTYPES:
+        return Skip(f"dtype not supported here: {dtype} of input {name!r}, expected {wanted}")
+    return Skip.invalid(f"input {name!r} has dtype {dtype or 'none'}, expected {wanted}")

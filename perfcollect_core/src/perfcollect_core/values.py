@@ -7,6 +7,7 @@ case, so the same case always gets the same values.
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -71,6 +72,15 @@ class ValueMaker:
         self.device = device.torch_device
         # Values are drawn on the host so that every family computes on the same numbers.
         self.generator: torch.Generator = torch.Generator().manual_seed(seed & 0x7FFF_FFFF_FFFF)
+
+    def on_host(self) -> ValueMaker:
+        """Return a maker that draws on from the same generator and leaves its tensors on the host.
+
+        For values worked out of others: ``place`` or ``tensor`` of this maker brings the result to the device.
+        """
+        maker = copy.copy(self)
+        maker.device = "cpu"
+        return maker
 
     def place(self, tensor: Tensor) -> Tensor:
         """Move a host tensor to the case's device."""

@@ -60,7 +60,8 @@ def _draw(make: ValueMaker, case: Case) -> Tensor:
     spec, dim = case.tensors["x"], case.integer("dim")
     shape = list(spec.shape or ())
     shape.append(shape.pop(dim))
-    return distinct_logits(make, attrs.evolve(spec, shape=tuple(shape))).movedim(-1, dim).contiguous()
+    values = distinct_logits(make.on_host(), attrs.evolve(spec, shape=tuple(shape)))
+    return make.tensor(values.movedim(-1, dim).contiguous(), spec.dtype)
 
 
 def _call(case: Case, inputs: Inputs, device: Device) -> Kernel:
@@ -83,7 +84,7 @@ def _maxima(case: Case, inputs: Inputs) -> Reference:
         expected = top.shape if keepdim else top.squeeze(dim).shape
         if got is None or got.shape != expected:
             return f"output 0: expected indices of shape {tuple(expected)}"
-        index = (got if keepdim else got.unsqueeze(dim)).long()
+        index = (got if keepdim else got.unsqueeze(dim)).long().to(x.device)
         if index.amin() < 0 or index.amax() >= x.shape[dim]:
             return f"output 0: an index is not in 0..{x.shape[dim] - 1}"
         # Of equal maxima any index is right.

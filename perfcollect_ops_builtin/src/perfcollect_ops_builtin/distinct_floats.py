@@ -32,7 +32,7 @@ def distinct_logits(make: ValueMaker, spec: TensorSpec, scale: float = 3.0) -> T
     if not dtype.is_floating_point:
         return make.integers(spec, *((0, 128) if dtype.itemsize == 1 else (-30_000, 30_000)))
     count = spec.shape[-1]
-    ranks = make.uniform(attrs.evolve(spec, dtype="FLOAT"), 0, 1).argsort(-1)
+    ranks = make.on_host().uniform(attrs.evolve(spec, dtype="FLOAT"), 0, 1).argsort(-1)
     # Clamped where float32 would round a share to 1, whose quantile is infinite.
     shares = ((ranks.float() + 0.5) / count).clamp_(1e-7, 1 - 1e-7)
-    return torch.special.ndtri(shares).mul_(scale).to(dtype)
+    return make.tensor(torch.special.ndtri(shares).mul_(scale), spec.dtype)

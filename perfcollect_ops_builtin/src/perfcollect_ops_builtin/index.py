@@ -79,7 +79,7 @@ def _check(case: Case) -> Case | Skip:
     pattern = case.params.get("pattern") or ("distinct" if fits else "uniform")
     if pattern not in _PATTERNS or (pattern == "distinct" and not fits):
         return Skip.invalid(
-            f"column 'Index Pattern' is {pattern!r}, expected {' or '.join(_PATTERNS)} that fits x"
+            f"column 'Runtime index_pattern' is {pattern!r}, expected {' or '.join(_PATTERNS)} that fits x"
         )
     if "pattern" not in case.params:
         assumptions.append(f"index pattern={pattern} (not recorded)")
@@ -128,13 +128,13 @@ def _draw(slot: int, make: ValueMaker, case: Case) -> Tensor:
     spec, axes = case.tensors[_INDICES[slot]], case.integers("axes")
     pattern = case.params["pattern"]
     if pattern == "mask":
-        chosen = make.permutation(spec.numel) < case.integer("selected")
-        return chosen.reshape(spec.shape or ())
+        chosen = make.on_host().permutation(spec.numel) < case.integer("selected")
+        return make.tensor(chosen.reshape(spec.shape or ()), spec.dtype)
     size = (case.tensors["x"].shape or ())[axes[slot]]
     if pattern == "ramp":
         import torch
 
-        start = make.integers(TensorSpec((), "INT64"), 0, size).cpu()
+        start = make.on_host().integers(TensorSpec((), "INT64"), 0, size)
         return make.tensor((torch.arange(spec.numel) + start) % size, spec.dtype).reshape(spec.shape or ())
     return make.distinct(spec, size) if pattern == "distinct" else make.integers(spec, 0, size)
 
@@ -186,7 +186,7 @@ index = declare(
         Slot("index0", "INT32, INT64 or BOOL"),
         *(Slot(name, "one for each indexed axis", optional=True) for name in _INDICES[1:]),
     ),
-    columns={"pattern": "Index Pattern"},
+    columns={"pattern": "Runtime index_pattern"},
     infer=_check,
     canonical_key=_canonical_key,
     values={name: partial(_draw, slot) for slot, name in enumerate(_INDICES)},

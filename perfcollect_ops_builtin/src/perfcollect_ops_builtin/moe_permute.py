@@ -80,11 +80,12 @@ def _draw_indices(make: ValueMaker, case: Case) -> Tensor:
 
     spec, experts = case.tensors["indices"], case.integer("experts")
     tokens, *_ = spec.shape or (0,)
+    host = make.on_host()
     if len(spec.shape or ()) == 1:
-        runs = make.integers(spec, 0, experts).cpu().tensor_split(min(_SOURCE_RANKS, tokens))
+        runs = host.integers(spec, 0, experts).tensor_split(min(_SOURCE_RANKS, tokens))
         return make.tensor(torch.cat([run.sort().values for run in runs]), spec.dtype)
-    scores = make.uniform(TensorSpec((tokens, experts), "FLOAT"), 0, 1)
-    return scores.topk(_top_k(case), dim=-1).indices.to(make.by_dtype(attrs.evolve(spec, shape=())).dtype)
+    scores = host.uniform(TensorSpec((tokens, experts), "FLOAT"), 0, 1)
+    return make.tensor(scores.topk(_top_k(case), dim=-1).indices, spec.dtype)
 
 
 def _call(case: Case, inputs: Inputs, device: Device) -> Kernel:

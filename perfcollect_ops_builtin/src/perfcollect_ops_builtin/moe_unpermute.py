@@ -71,7 +71,7 @@ def _draw_indices(make: ValueMaker, case: Case) -> Tensor:
 
 def _draw_probs(make: ValueMaker, case: Case) -> Tensor:
     spec = case.tensors["probs"]
-    return make.normal(attrs.evolve(spec, dtype="FLOAT")).softmax(-1).to(make.normal(spec).dtype)
+    return make.tensor(make.on_host().normal(attrs.evolve(spec, dtype="FLOAT")).softmax(-1), spec.dtype)
 
 
 def _call(case: Case, inputs: Inputs, device: Device) -> Kernel:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 _BLOCK = 128
 _DECODE = 512
+_PATTERNS = {"decode": "slots of single tokens", "prefill": f"runs of {_BLOCK} slots"}
 
 
 def _check(case: Case) -> Case | Skip:
@@ -49,15 +50,21 @@ def _check(case: Case) -> Case | Skip:
     count, limit = math.prod(picked[:-1]), math.prod(shape[:axes])
     if count > limit:
         return Skip.invalid(f"input 'indices' names {count} slots, expected at most the {limit} of var")
-    pattern = "decode" if count <= _DECODE or -(-count // _BLOCK) > limit // _BLOCK else "prefill"
-    why = "slots of single tokens" if pattern == "decode" else f"runs of {_BLOCK} slots"
+    runs_fit = -(-count // _BLOCK) <= limit // _BLOCK
+    guessed = "prefill" if count > _DECODE and runs_fit else "decode"
+    pattern = case.params.get("pattern", guessed)
+    if pattern not in _PATTERNS or (pattern == "prefill" and not runs_fit):
+        return Skip.invalid(
+            f"column 'Runtime index_pattern' is {pattern!r}, expected decode or prefill that fits var"
+        )
+    assumptions = (
+        () if "pattern" in case.params else (f"index pattern={pattern} ({_PATTERNS[pattern]}; not recorded)",)
+    )
     return (
         refuse_dtype("indices", indices.dtype, ("INT32", "INT64"))
         or refuse_dtype("updates", updates.dtype, (var.dtype,))
         or refuse_output(case.signature, 0, shape, var.dtype, "var, in place")
-        or attrs.evolve(
-            case, params={"pattern": pattern}, assumptions=(f"index pattern={pattern} ({why}; not recorded)",)
-        )
+        or attrs.evolve(case, params={"pattern": pattern}, assumptions=assumptions)
     )
 
 
@@ -68,11 +75,12 @@ def _draw_indices(make: ValueMaker, case: Case) -> Tensor:
     picked = spec.shape or ()
     count, sizes = math.prod(picked[:-1]), shape[: picked[-1]]
     limit = math.prod(sizes)
+    host = make.on_host()
     if case.params["pattern"] == "prefill":
-        blocks = make.distinct(TensorSpec((-(-count // _BLOCK),), "INT64"), limit // _BLOCK).cpu()
+        blocks = host.distinct(TensorSpec((-(-count // _BLOCK),), "INT64"), limit // _BLOCK)
         slots = (blocks[:, None] * _BLOCK + torch.arange(_BLOCK)).flatten()[:count]
     else:
-        slots = make.distinct(TensorSpec((count,), "INT64"), limit).cpu()
+        slots = host.distinct(TensorSpec((count,), "INT64"), limit)
     return make.tensor(torch.stack(torch.unravel_index(slots, sizes), -1).reshape(picked), spec.dtype)
 
 
@@ -111,6 +119,7 @@ scatter_nd_update = declare(
         Slot("updates"),
     ),
     aliases=("ScatterNdUpdateAiCore",),
+    columns={"pattern": "Runtime index_pattern"},
     infer=_check,
     values={"indices": _draw_indices},
     call=_call,
@@ -119,7 +128,7 @@ scatter_nd_update = declare(
     cost=lambda case: Cost(0.0, case.tensors["indices"].nbytes + 2.0 * case.tensors["updates"].nbytes),
     value_policy=f"var and updates N(0, 1); distinct slots spread over var: single ones up to {_DECODE} (decode), "
     f"runs of {_BLOCK} above (prefill)",
-    assumptions=("index pattern from the number of slots",),
+    assumptions=("index pattern from the number of slots where 'Runtime index_pattern' does not say",),
     negative=(
         example_row("1000,128;100,1;99,128", "DT_BF16;INT64;DT_BF16", "1000,128", "DT_BF16"),
         example_row("64,128;100,1;100,128", "DT_BF16;INT32;DT_BF16", "64,128", "DT_BF16"),

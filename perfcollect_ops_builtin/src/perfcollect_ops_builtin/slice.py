@@ -46,7 +46,9 @@ def _check(case: Case) -> Case | Skip:
             f"output slot 0 has the shape of x ({format_shape(shape)}), expected a part of it"
         )
     if policy not in _POLICIES:
-        return Skip.invalid(f"column 'Offset Policy' is {policy!r}, expected {' or '.join(_POLICIES)}")
+        return Skip.invalid(
+            f"column 'Runtime offset_policy' is {policy!r}, expected {' or '.join(_POLICIES)}"
+        )
     spare = tuple(whole - size for size, whole in zip(out.shape, shape, strict=True))
     offsets = spare if policy == "end" else (0,) * len(shape)
     assumptions = [] if "policy" in case.params else [f"offsets={offsets} (not recorded)"]
@@ -89,7 +91,7 @@ slice_op = declare(
         Slot("size", "one for each axis, not built", metadata=True),
     ),
     aliases=("SliceAiCore", "SliceV2"),
-    columns={"policy": "Offset Policy"},
+    columns={"policy": "Runtime offset_policy"},
     infer=_check,
     canonical_key=source_and_output_key,
     call=_call,
@@ -97,7 +99,7 @@ slice_op = declare(
     tolerances=(Tolerance(0, 0),),
     cost=lambda case: Cost(0.0, 2.0 * case.outputs[0].nbytes),
     value_policy="x N(0, 1)",
-    assumptions=("offsets are 0 where 'Offset Policy' does not say end",),
+    assumptions=("offsets are 0 where 'Runtime offset_policy' does not say end",),
     negative=(
         example_row("16,2112;2;2", "DT_BF16;INT64;INT64", "16,2113", "DT_BF16"),
         example_row("16,2112;2;2", "DT_BF16;INT64;INT64"),

@@ -31,7 +31,7 @@ def _check(case: Case) -> Case | Skip:
     x = case.tensors["x"]
     descending = case.params.get("descending", "false")
     if descending not in ("true", "false"):
-        return Skip.invalid(f"column 'Descending' is {descending!r}, expected true or false")
+        return Skip.invalid(f"column 'Runtime descending' is {descending!r}, expected true or false")
     if not x.shape:
         return Skip.invalid("input slot 0 is a 0-D tensor, expected at least one axis")
     assumptions = ["dim=-1 (not recorded)"]
@@ -66,10 +66,11 @@ def _ordered(case: Case, inputs: Inputs) -> Reference:
         got, indices = actual
         if got is None or indices is None or got.shape != x.shape or indices.shape != x.shape:
             return f"values and indices expected in the shape of x {tuple(x.shape)}"
+        got = got.to(x.device)
         if not got.equal(values):
             return "output 0: the values are not in order"
         # Ties may come in any order, but every index once and each where its value is.
-        order = indices.long()
+        order = indices.long().to(x.device)
         positions = torch.arange(x.shape[-1], device=x.device).expand(x.shape)
         if not order.sort(-1).values.equal(positions):
             return "output 1: the indices are no permutation"
@@ -85,7 +86,7 @@ sort = declare(
     summary="x sorted along the last axis, and the indices that sort it",
     torch="torch.sort",
     outputs=(Slot("values"), Slot("indices", "INT32 in kernel rows")),
-    columns={"descending": "Descending"},
+    columns={"descending": "Runtime descending"},
     infer=_check,
     values={"x": lambda make, case: distinct_logits(make, case.tensors["x"])},
     call=_call,
@@ -95,7 +96,7 @@ sort = declare(
         2.0 * case.tensors["x"].nbytes + 4.0 * case.tensors["x"].numel,
     ),
     value_policy="logits N(0, 3) in random order, distinct along the sorted axis as far as the dtype allows",
-    assumptions=("dim is -1", "ascending where 'Descending' does not say true"),
+    assumptions=("dim is -1", "ascending where 'Runtime descending' does not say true"),
     negative=(example_row("4,151936", "FLOAT", "4,151936;4,50", "FLOAT;INT32"),),
     examples="operators/sort.csv",
 )
