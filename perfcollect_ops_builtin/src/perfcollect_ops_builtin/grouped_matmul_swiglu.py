@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
 _N_LIMIT, _K_LIMIT = 10240, 65536
 _SCALE_TOLERANCE = Tolerance(rtol=1e-4, atol=1e-9)
+#: Divisor of a row whose activations are all zero.
+_TINY = 1e-30
 _DTYPES = "INT8;INT8;FLOAT;FLOAT;INT64"
 
 
@@ -207,9 +209,9 @@ def _grouped_call(
         for rows, product, (token, channel) in steps:
             gate, up = (product().float() * token * channel).chunk(2, dim=1)
             activated = torch.nn.functional.silu(gate) * up
-            amax = activated.abs().amax(dim=1)
-            scales[rows] = amax / 127
-            quantised[rows] = (activated * (127 / amax[:, None])).round().to(torch.int8)
+            scale = activated.abs().amax(dim=1) / 127
+            scales[rows] = scale
+            quantised[rows] = (activated / scale[:, None].clamp_min(_TINY)).round().to(torch.int8)
         return quantised, scales
 
     return call
@@ -260,5 +262,5 @@ def perfcollect_reference(case: Case, inputs: Inputs) -> Reference:
         c = torch.einsum(order, x[rows], weight) * torch.outer(tokens.flatten()[rows], channel)
         activated[rows] = c[:, : n // 2] * torch.sigmoid(c[:, : n // 2]) * c[:, n // 2 :]
     scales = activated.abs().amax(dim=1) / 127
-    quantised = torch.where(owners[:, None] < 0, 0.0, activated / scales[:, None]).round()
+    quantised = torch.where(scales[:, None] == 0, 0.0, activated / scales[:, None]).round()
     return quantised_reference((quantised, scales), (QUANTISED, _SCALE_TOLERANCE))

@@ -21,6 +21,9 @@ def int8_product(a: Tensor, b: Tensor) -> Callable[[], Tensor]:
     """
     import torch
 
+    if b.shape[0] == 1:
+        # torch 2.13 on the CPU reads past a (1, N) view of stride (1, 1): such a transposed weight gives garbage.
+        b = b.clone(memory_format=torch.contiguous_format)
     if not a.is_cuda:
         return lambda: torch._int_mm(a, b)
     m, n = a.shape[0], b.shape[1]
