@@ -130,6 +130,14 @@ def test_detected_cann_8_5_0_opens_the_existing_cann8_5(root, monkeypatch):
     )
 
 
+def test_a_variant_is_never_opened_for_the_version_it_belongs_to(tmp_path):
+    (tmp_path / DEVICE / "vllm_ascend" / VARIANT).mkdir(parents=True)
+
+    located = find(tmp_path, vllm_version="0.18.0", torch_version="2.9.0", cann_version="8.5.0")
+
+    assert located.path.name == "vllm0.18.0_torch2.9.0_cann8.5.0"
+
+
 def test_a_whole_directory_name_is_taken_as_it_is(root):
     assert find(root, vllm_version=VARIANT).path.name == VARIANT
 
@@ -222,6 +230,21 @@ def test_a_missing_directory_names_path_parts_and_neighbours(root):
     )
     assert (caught.value.hint or "").startswith(
         f"the nearest existing directories are {tried.parent / 'vllm0.18.0_torch2.9.0_cann8.5'}, "
+    )
+
+
+def test_a_given_path_that_is_not_there_names_its_neighbours(tmp_path):
+    (tmp_path / "torch2.12.0").mkdir()
+
+    with pytest.raises(DataError) as caught:
+        locate_database(
+            DatabaseOptions(database_path=tmp_path / "torch2.13.0"), family="cpu", device_name="CPU_X86_64"
+        )
+
+    assert str(caught.value) == f"no database at {tmp_path / 'torch2.13.0'} (given with --database-path)"
+    assert caught.value.hint == (
+        f"the nearest existing directories are {tmp_path / 'torch2.12.0'}; "
+        "perfcollect db init, db derive and parse make new ones"
     )
 
 

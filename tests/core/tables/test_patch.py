@@ -99,6 +99,16 @@ def test_quoted_newlines_and_trailing_blanks_survive_in_a_patched_row(write, bas
     assert path.read_bytes().endswith(f'{row(1, 512, 512, "3 ")},"two\r\nlines" ,bf16\r\n'.encode())
 
 
+def test_blank_lines_stay_where_they_are(tmp_path, base, row):
+    path = tmp_path / "MatMulV2.csv"
+    path.write_bytes(f"\r\n{base},{AVERAGE}\r\n\r\n{row(1, 512, 512)}\r\n  \r\n".encode())
+    before = path.read_bytes()
+
+    patch_table(path, {refs(path)[0]: {AVERAGE: "18.2"}})
+
+    assert path.read_bytes() == before.replace(b"ND,\r\n", b"ND,18.2\r\n")
+
+
 def test_rows_that_are_gone_are_named_and_the_others_patched(write, row):
     path = write([row(1, 512, 512)])
     gone = RowRef("MatMulV2.csv", ("MatMulV2", "9,512;512,512"), 0)

@@ -144,6 +144,21 @@ def test_bytes_that_are_not_utf_8_are_named_with_offset_and_line(write, base, ro
     assert hint == "save it again as CSV in UTF-8"
 
 
+@pytest.mark.parametrize(
+    ("content", "place"),
+    [
+        (b"\xb4\xf3", "offset 0, line 1"),
+        (b"Input Shapes\r\n\xb4", "offset 14, line 2"),
+        (b"a\n\nb\xb4", "offset 4, line 3"),
+    ],
+)
+def test_the_line_of_a_bad_byte_counts_from_one(tmp_path, content, place):
+    path = tmp_path / "Add.csv"
+    path.write_bytes(content)
+
+    assert error_of(path)[0] == f"TABLE is not UTF-8: byte 0xb4 at {place}"
+
+
 @pytest.mark.parametrize(("separator", "word"), [(";", "';'"), ("\t", "a tab")])
 def test_a_spreadsheet_dialect_is_named(write, separator, word):
     columns = ["OP State", "Input Shapes", "Output Shapes", "Average Duration(us)"]

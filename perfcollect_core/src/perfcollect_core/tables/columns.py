@@ -77,8 +77,10 @@ def is_measurement(column: str) -> bool:
 
 def duration_us(text: str | None) -> float | None:
     """Parse a duration cell; ``None`` where it is blank, no number, not finite or not above 0."""
+    word = (text or "").strip().strip('"')
     try:
-        value = float((text or "").strip().strip('"'))
+        # Python reads "1_0" as ten; no other reader of the table does.
+        value = math.nan if "_" in word else float(word)
     except ValueError:
         return None
     return value if math.isfinite(value) and value > 0 else None

@@ -97,7 +97,7 @@ def locate_database(
     if located.path.is_dir():
         return located.path
     if not create:
-        raise _missing(located, data_root(options)[0])
+        raise _missing(located, options)
     try:
         located.path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -112,7 +112,7 @@ def find_database(options: DatabaseOptions, *, family: str, device_name: str) ->
     """Derive where the database is, whether or not it is there; raises ``UsageError`` like ``locate_database``."""
     if options.database_path is not None:
         path = options.database_path.expanduser()
-        return LocatedDatabase(path, (f"database={path} (given)",))
+        return LocatedDatabase(path, ("given with --database-path",))
     root, origin = data_root(options)
     for_ascend = family == "ascend" or (options.device or "").upper().startswith("ATLAS")
     if for_ascend or options.vllm_version is not None or options.cann_version is not None:
@@ -251,16 +251,20 @@ def is_device_name(name: str) -> bool:
     return not unknown_model and _DEVICE_NAME.fullmatch(name) is not None
 
 
-def _missing(located: LocatedDatabase, root: Path) -> DataError:
+def _missing(located: LocatedDatabase, options: DatabaseOptions) -> DataError:
     parts = ", ".join(located.parts)
+    root = data_root(options)[0]
     message = f"no database at {located.path} ({parts})"
-    others = [str(entry.path) for entry in list_databases(root)] if root.is_dir() else []
+    # Below the root is not where somebody looks who named a directory.
+    derived = options.database_path is None and root.is_dir()
+    others = [str(entry.path) for entry in list_databases(root)] if derived else []
     if len(others) == 1:
         return DataError(message, hint=f"there is one below {root}: --database-path {others[0]}")
     nearest = ", ".join(_nearest(located.path)) or "none"
     return DataError(
         message,
-        hint=f"the nearest existing directories are {nearest}; perfcollect db init or parse makes one",
+        hint=f"the nearest existing directories are {nearest}; "
+        "perfcollect db init, db derive and parse make new ones",
     )
 
 
