@@ -71,6 +71,7 @@ def summary_of(
         notes.append(f"{plan.denied} cases failed in an earlier part of this run and were left alone")
     code = exit_code(
         [result.outcome for result in results],
+        measured_before=plan.done,
         left=left,
         unreadable=len(plan.unreadable),
         interrupted=campaign.stop_reason == "interrupted",

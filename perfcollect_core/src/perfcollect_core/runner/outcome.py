@@ -12,6 +12,7 @@ __all__ = ["exit_code"]
 def exit_code(
     outcomes: Iterable[Outcome],
     *,
+    measured_before: int = 0,
     left: int = 0,
     unreadable: int = 0,
     interrupted: bool = False,
@@ -21,6 +22,7 @@ def exit_code(
 
     Args:
         outcomes: How the selected rows ended.
+        measured_before: Cases an earlier part of the run measured.
         left: Rows that budget or limit left over.
         unreadable: Tables nobody named that could not be read.
         interrupted: The user or a signal ended the run.
@@ -30,7 +32,7 @@ def exit_code(
     for outcome in outcomes:
         kind = outcome.failure or outcome.state
         states[kind] = states.get(kind, 0) + 1
-    measured = states.pop("measured", 0)
+    measured = states.pop("measured", 0) + measured_before
     states.pop("skipped", 0)
     failed = sum(states.values())
     if interrupted:
