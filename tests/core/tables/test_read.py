@@ -92,6 +92,12 @@ def test_a_repeated_header_is_refused_even_with_other_columns(write, base, row):
     assert error_of(path)[0] == "TABLE line 3: header repeated"
 
 
+def test_further_torn_lines_are_counted(write, base, row):
+    path = write([row(1, 512, 512, "1,2"), f"{base},Average Duration(us)", "short"])
+
+    assert error_of(path)[0] == "TABLE line 2: 10 cells, header has 9 (and 2 more such lines)"
+
+
 def test_scanning_lists_every_torn_line_and_keeps_the_rows_between(write, base, row):
     path = write([row(1, 512, 512, "1,2"), f"{base},Average Duration(us)", row(2, 512, 512)])
 

@@ -108,7 +108,7 @@ def read_table(path: Path, *, required: Sequence[str] = REQUIRED_COLUMNS) -> Tab
     table = scan_table(path, required=required)
     if table.torn:
         first, *others = table.torn
-        more = f" (and {len(others)} more lines)" if others else ""
+        more = f" (and {len(others)} more such line{'' if len(others) == 1 else 's'})" if others else ""
         raise TableError(
             f"{path} line {first.line}: {first.reason}{more}",
             hint="perfcollect db check lists every such line; correct them by hand",
