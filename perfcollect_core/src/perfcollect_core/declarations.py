@@ -44,9 +44,8 @@ def flops_per_output(count: float) -> CostRule:
     return cost
 
 
-#: The cost and the tolerance of an operator that says nothing else.
+#: The cost of an operator that says nothing else.
 _ONE_PER_OUTPUT = flops_per_output(1)
-_LOOSE = Tolerance(2e-2, 2e-2)
 
 
 def read_examples(package: str, path: str) -> tuple[Mapping[str, str], ...]:
@@ -72,7 +71,7 @@ class DeclaredOperator:
     values: Mapping[str, Callable[[ValueMaker, Case], Tensor]]
     call: Callable[[Case, Inputs, Device], Kernel] | None
     reference: ReferenceRule | None
-    tolerances: Tolerances
+    tolerances: Tolerances | None
     examples: tuple[str, str] | None
 
     def perfcollect_operator_spec(self, operator: str) -> OperatorSpec:
@@ -148,6 +147,9 @@ class DeclaredOperator:
             # Optional outputs are those that only the kernel on Ascend gives.
             optional = [slot.optional for slot in self.operator.outputs]
             answer = tuple(None if skip else got for got, skip in zip(answer, optional, strict=True))
+        if self.tolerances is None:
+            dtype = next(iter(case.tensors.values())).dtype
+            return Reference(answer, (Tolerance.of_dtype(dtype, 4, 1e-6),) * len(answer))
         tolerances = self.tolerances(case) if callable(self.tolerances) else tuple(self.tolerances)
         return Reference(answer, tolerances)
 
@@ -189,7 +191,7 @@ def declare(
     values: Mapping[str, Callable[[ValueMaker, Case], Tensor]] | None = None,
     call: Callable[[Case, Inputs, Device], Kernel] | None = None,
     reference: ReferenceRule | None = None,
-    tolerances: Tolerances = (_LOOSE,),
+    tolerances: Tolerances | None = None,
 ) -> DeclaredOperator:
     """Declare an operator that is one torch call.
 
@@ -211,7 +213,7 @@ def declare(
         values: Draws single inputs by name.
         call: Binds the kernel where it is not a plain call.
         reference: Outputs in higher precision, by other means than the call itself.
-        tolerances: One for each output, or what gives them for a case.
+        tolerances: One for each output, or what gives them for a case; default: four roundings of the first input's type.
     """
     counted = tuple(n for n in inputs if isinstance(n, int))
     slots = tuple(slot for slot in inputs if isinstance(slot, Slot))

@@ -15,7 +15,6 @@ from perfcollect_core import (
     Skip,
     Slot,
     TensorSpec,
-    Tolerance,
     ValueMaker,
     broadcast_shape,
     declare,
@@ -62,11 +61,9 @@ def _addend(name: str, make: ValueMaker, case: Case) -> Tensor:
 
 
 def _sum(case: Case, inputs: Inputs) -> tuple[Tensor]:
-    x, y = inputs["x"], inputs["y"]
-    if x.is_complex() or y.is_complex():
-        return (x.cfloat().cdouble() + y.cdouble(),)
-    total = x.double() + y.double()
-    return (total.clamp(max=1) if x.dtype == y.dtype and "BOOL" in case.tensors["x"].dtype else total,)
+    x, y = (t.cdouble() if t.is_complex() else t.double() for t in (inputs["x"], inputs["y"]))
+    both_bool = case.tensors["x"].dtype == case.tensors["y"].dtype == "BOOL"
+    return ((x + y).clamp(max=1) if both_bool else x + y,)
 
 
 add = declare(
@@ -78,7 +75,6 @@ add = declare(
     infer=_check_add,
     values={name: partial(_addend, name) for name in "xy"},
     reference=_sum,
-    tolerances=lambda case: (Tolerance.of_dtype(case.tensors["x"].dtype),),
     value_policy="floats N(0, 1), integers 0..7 so that sums do not overflow; a 0-D operand is the host scalar 3",
     assumptions=("y is a scalar of x's dtype where slot 1 is not recorded",),
     negative=(example_row("16,7168;3,1", "DT_BF16;DT_BF16", "16,7168", "DT_BF16"),),
@@ -109,7 +105,7 @@ def _check_swiglu(case: Case) -> Case | Skip:
 
 
 def _call_swiglu(case: Case, inputs: Inputs, device: Device) -> Kernel:
-    x, dim = inputs["x"], int(str(case.params["dim"]))
+    x, dim = inputs["x"], case.integer("dim")
     if device.family == "ascend":
         import torch_npu
 
@@ -121,7 +117,7 @@ def _call_swiglu(case: Case, inputs: Inputs, device: Device) -> Kernel:
 
 
 def _gated(case: Case, inputs: Inputs) -> tuple[Tensor]:
-    dim = int(str(case.params["dim"]))
+    dim = case.integer("dim")
     gate, up = inputs["x"].double().unflatten(dim, (2, -1)).movedim(dim - 1, 0)
     return (gate * up / (1 + (-gate).exp()),)
 
@@ -134,7 +130,6 @@ swiglu = declare(
     infer=_check_swiglu,
     call=_call_swiglu,
     reference=_gated,
-    tolerances=lambda case: (Tolerance.of_dtype(case.tensors["x"].dtype, 4, 1e-6),),
     cost=flops_per_output(5),
     value_policy="floats N(0, 1), as activations are",
     assumptions=("dim is the axis the output halves, -1 where no output is recorded",),
