@@ -38,6 +38,22 @@ for turn in range(8):
         patch_table(path, {rows[turn].ref: {"Average Duration(us)": f"{turn + 1}.000000"}})
 """
 
+REWRITE = """
+import sys
+from pathlib import Path
+from perfcollect_core.tables.lock import database_lock
+from perfcollect_core.tables.patch import patch_table
+from perfcollect_core.tables.read import read_table
+path = Path(sys.argv[1])
+refs = [row.ref for row in read_table(path).rows]
+print("writing", flush=True)
+turn = 0
+while True:
+    turn += 1
+    with database_lock(path.parent):
+        patch_table(path, {ref: {"Average Duration(us)": f"{turn}.000000"} for ref in refs})
+"""
+
 
 @pytest.fixture
 def holder(tmp_path):
@@ -103,6 +119,25 @@ def test_two_writers_lose_no_row(write, row):
     assert [r.cells["Average Duration(us)"] for r in rows[:16]] == [
         f"{turn}.000000" for turn in range(1, 9) for _ in range(2)
     ]
+
+
+def test_a_writer_killed_at_any_moment_leaves_a_whole_table(write, row):
+    path = write([row(m, 512, 512) for m in range(1, 2001)])
+    for delay_ms in (1, 7, 23, 41):
+        writer = subprocess.Popen(
+            [sys.executable, "-c", REWRITE, str(path)], stdout=subprocess.PIPE, text=True
+        )
+        assert writer.stdout is not None
+        assert writer.stdout.readline() == "writing\n"
+        time.sleep(delay_ms / 1000)
+        writer.kill()
+        writer.wait()
+        writer.stdout.close()
+
+        assert len(read_table(path).rows) == 2000
+
+    with database_lock(path.parent):
+        assert list(path.parent.glob("*.partial")) == []
 
 
 def test_a_missing_database_is_not_made(tmp_path):
