@@ -35,7 +35,12 @@ def install(site: Path, count: int) -> None:
 
 def time_listing(site: Path, count: int) -> float:
     """Run the command once and return its wall time in milliseconds."""
-    command = [sys.executable, "-c", "import sys; from perfcollect_core.cli import main; sys.exit(main())", "ops"]
+    command = [
+        sys.executable,
+        "-c",
+        "import sys; from perfcollect_core.cli import main; sys.exit(main())",
+        "ops",
+    ]
     started = time.perf_counter()
     done = subprocess.run(
         command, env={**os.environ, "PYTHONPATH": str(site)}, capture_output=True, text=True, check=True
