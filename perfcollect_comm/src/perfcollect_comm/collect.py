@@ -130,6 +130,7 @@ def _connect(hub: Hub, node: Node, sweep: Sweep) -> Mapping[int, Mapping[str, ob
 def _header(sweep: Sweep, hub: Hub, environments: Mapping[int, Mapping[str, object]]) -> dict[str, object]:
     return {
         "backend": sweep.backend.name,
+        "library": sweep.backend.library,
         "digest": sweep.plan.digest(),
         "world": sweep.plan.world,
         "grid": sweep.plan.grid.shape,

@@ -125,9 +125,9 @@ def export(
     destination = Destination(
         database_path, output_csv, dtype or header["request"]["dtype"], tuple(header["request"]["ops"])
     )
-    destination = attrs.evolve(destination, backend=str(header["backend"]))
+    destination = attrs.evolve(destination, backend=str(header["library"]))
     destination.prepare()
-    written = destination.export(directory, str(header["backend"]), apply_correction)
+    written = destination.export(directory, str(header["library"]), apply_correction)
     rows = [[str(path), str(len(table))] for path, table in written.items()]
     emit(
         {str(path): len(table) for path, table in written.items()},

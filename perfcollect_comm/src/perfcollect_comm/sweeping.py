@@ -75,7 +75,7 @@ def run_sweep_command(options: dict[str, Any], output_format: str) -> int:
     if result is None:
         note(f"node {node.node} is done; the results are on node 0")
         return 0
-    return _conclude(made, result, directory, destination, backend.name, output_format)
+    return _conclude(made, result, directory, destination, backend.library, output_format)
 
 
 def _introduce(
