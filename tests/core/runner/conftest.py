@@ -14,6 +14,7 @@ import pytest
 
 from perfcollect_core.cli import main
 from perfcollect_core.runner.journal import read_lines
+from perfcollect_core.tables.identity import adopt_identity
 
 HEADER = (
     "OP State",
@@ -107,10 +108,15 @@ def fault_database(fake_distribution, tmp_path) -> MakeDatabase:
         },
     )
 
-    def make(*faults: str | dict[str, str], name: str = "database") -> FaultDatabase:
+    def make(
+        *faults: str | dict[str, str], name: str = "database", family: str | None = None
+    ) -> FaultDatabase:
         rows = [{"Fault": fault} if isinstance(fault, str) else fault for fault in faults]
         database = FaultDatabase(tmp_path / name)
         write_fault_table(database.table, rows)
+        if family is not None:
+            # The simulated families have no core of their own that rows could be known by.
+            adopt_identity(database.path, family=family, device=family.upper())
         return database
 
     return make

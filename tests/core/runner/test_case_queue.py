@@ -12,7 +12,9 @@ def jobs_of(operator: str, count: int, first: int = 0) -> list[Job]:
     return [Job(first + number, planned) for number in range(count)]
 
 
-def take(queue: CaseQueue, *, served: int = 1, born: int | None = None, device: int = 0, others=()) -> Job | None:
+def take(
+    queue: CaseQueue, *, served: int = 1, born: int | None = None, device: int = 0, others=()
+) -> Job | None:
     return queue.take(device=device, served=served, born=queue.age if born is None else born, others=others)
 
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import time
+from uuid import uuid4
 
 import pytest
+
+from perfcollect_core.runner.processes import find_tree
 
 
 @pytest.mark.parametrize(
@@ -104,9 +107,8 @@ def test_fail_fast_stops_at_the_first_failure(fault_database, run):
     assert len(database.journal("failed")) == 1
 
 
-def test_a_hang_that_ignores_sigterm_and_has_a_detached_child_ends_in_time(fault_database, run):
-    from perfcollect_core.runner.processes import find_tree
-
+def test_a_hang_that_ignores_sigterm_and_has_a_detached_child_ends_in_time(fault_database, run, monkeypatch):
+    monkeypatch.setenv("PERFCOLLECT_TEST_MARK", mark := uuid4().hex)
     database = fault_database("stubborn")
     started = time.monotonic()
 
@@ -114,13 +116,13 @@ def test_a_hang_that_ignores_sigterm_and_has_a_detached_child_ends_in_time(fault
 
     # One worker start, the deadline, one second of grace.
     assert time.monotonic() - started < 0.5 + 2.0 + 3.0
-    assert find_tree("PERFCOLLECT_TOKEN=") == set()
+    assert find_tree(mark) == set()
 
 
 def test_rows_and_old_values_survive_every_fault(fault_database, run):
     faults = ["ok", "poison", "abort", "hang", "raise"]
     database = fault_database(
-        *({"Fault": fault, "Profiling Average Duration(us)": "7.5"} for fault in faults)
+        *({"Fault": fault, "Profiling Average Duration(us)": "7.5"} for fault in faults), family="noop"
     )
 
     run(database, "--case-timeout", "0.3")

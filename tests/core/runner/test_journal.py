@@ -123,4 +123,6 @@ def test_a_missing_journal_says_what_was_expected(tmp_path):
     with pytest.raises(DataError) as caught:
         read_journal(tmp_path / "journal.jsonl")
 
-    assert str(caught.value) == f"journal {tmp_path / 'journal.jsonl'} cannot be read: no such file or directory"
+    assert (
+        str(caught.value) == f"journal {tmp_path / 'journal.jsonl'} cannot be read: no such file or directory"
+    )

@@ -33,7 +33,10 @@ def test_a_bad_row_selector_names_the_part(selector):
     with pytest.raises(UsageError) as caught:
         parse_rows(selector)
 
-    assert str(caught.value) == f"row selector {selector!r}: expected row numbers from 1, such as 1-50,60 or 100-"
+    assert (
+        str(caught.value)
+        == f"row selector {selector!r}: expected row numbers from 1, such as 1-50,60 or 100-"
+    )
 
 
 @pytest.mark.parametrize(

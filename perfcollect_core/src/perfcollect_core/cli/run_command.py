@@ -63,8 +63,10 @@ class RunCommand:
         plan = self._prepare()
         sentence = self._nothing_to_do(plan)
         if sentence is not None:
-            emit({"nothing_to_do": sentence, "exit_code": 0}, sentence, self.output_format)
-            return 0
+            # A run taken up again is still the run it was: what failed in it has not gone away.
+            code = 3 if plan.denied else 0
+            emit({"nothing_to_do": sentence, "exit_code": code}, sentence, self.output_format)
+            return code
         write = check_writable(self._path, self.run_dir or self._resumed_dir)
         run_dir = self._resumed_dir or new_run_dir(self._path, self.run_dir)
         context = RunContext(

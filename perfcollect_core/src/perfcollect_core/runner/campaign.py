@@ -49,7 +49,6 @@ def run_campaign(
     on_idle: Callable[[], None] = lambda: None,
     announce: Callable[[str], None] = lambda sentence: None,
     first_worker: int = 0,
-    started: float | None = None,
 ) -> CampaignResult:
     """Measure *cases*: those of one rank on all devices at once, then those of several ranks one after the other.
 
@@ -66,6 +65,7 @@ def run_campaign(
     for planned in cases:
         by_ranks.setdefault(planned.case.ranks, []).append(planned)
     number = 0
+    started: float | None = None
     for ranks, group in sorted(by_ranks.items()):
         if campaign.stop_reason:
             campaign.left += group
@@ -90,6 +90,7 @@ def run_campaign(
         )
         with _interrupts(session, announce):
             session.run()
+        started = session.started
         _gather(campaign, session, settings)
     return campaign
 

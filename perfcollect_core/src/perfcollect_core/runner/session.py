@@ -51,7 +51,8 @@ class Session:
         self._on_idle = on_idle
         self._slots = [Slot(device, ranks) for device in devices]
         self._by_worker: dict[int, Slot] = {}
-        self._started = time.monotonic() if started is None else started
+        #: When the first worker was ready, where an earlier session did not set it: budgets count from there.
+        self.started = started
         self._deadlines = Deadlines(settings.plan, settings.case_timeout)
         self._killed = False
         self.queue = CaseQueue(jobs)
@@ -159,6 +160,8 @@ class Session:
     def _ready(self, slot: Slot, message: Message) -> None:
         slot.state, slot.failed_starts, slot.deadline = "ready", 0, float("inf")
         slot.core = message["core"]
+        if self.started is None:
+            self.started = time.monotonic()
         facts = message["environment"]
         if facts not in self.environments:
             self.environments.append(facts)
@@ -312,7 +315,7 @@ class Session:
         limit = self._settings.max_seconds
         if limit is None:
             return False
-        spent = time.monotonic() - self._started
+        spent = time.monotonic() - (self.started or time.monotonic())
         return spent >= limit or spent + self._deadlines.expected(job) > limit
 
     def _send(self, slot: Slot, job: Job) -> None:
