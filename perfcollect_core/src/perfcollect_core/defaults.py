@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -121,22 +122,31 @@ class Defaults:
     def perfcollect_write_back(
         self, case: Case, measurement: Measurement, rows: Sequence[Row]
     ) -> Sequence[Mapping[str, str]]:
-        return [_duration_cells(measurement) for _ in rows]
+        return [_duration_cells(measurement, row) for row in rows]
 
 
-def _duration_cells(measurement: Measurement) -> dict[str, str]:
+def _duration_cells(measurement: Measurement, row: Row) -> dict[str, str]:
     samples = measurement.samples
     cold = samples.cache.startswith("cold")
     column = "Cold Average Duration(us)" if cold else "Average Duration(us)"
+    provenance = f"cold: {measurement.measured_with}" if cold else measurement.measured_with
     cells = {
         column: f"{measurement.value_us:.6f}",
         "Accelerator Core": measurement.core,
         "Observed Kernel": measurement.observed_kernel,
-        "Cache Policy": samples.cache,
-        "Measured With": measurement.measured_with,
+        "Cache Policy": _beside(row.get("Cache Policy"), samples.cache, cold),
+        "Measured With": _beside(row.get("Measured With"), provenance, cold)
+        if measurement.measured_with
+        else "",
     }
     for name, values in samples.counters.items():
-        numbers = values if isinstance(values, tuple) else (values,)
+        numbers = [n for n in (values if isinstance(values, tuple) else (values,)) if math.isfinite(n)]
         if numbers:
             cells[name] = f"{sum(numbers) / len(numbers):.6f}"
     return {name: text for name, text in cells.items() if text}
+
+
+def _beside(old: str, new: str, cold: bool) -> str:
+    """Return *new* beside what *old* says of the value under the other cache policy; both share the column."""
+    kept = [entry for entry in old.split("; ") if entry and entry.startswith("cold") != cold]
+    return "; ".join([*kept, new] if cold else [new, *kept])

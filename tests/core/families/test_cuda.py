@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import subprocess
 import sys
 from importlib import metadata
 from pathlib import Path
@@ -372,3 +373,14 @@ def test_properties_without_a_cache_size_are_described():
     from perfcollect_core.families.cuda_child import _describe
 
     assert _describe(SimpleNamespace(name="X", total_memory=1), 0)["l2_bytes"] == 0
+
+
+def test_the_smoke_script_says_that_nothing_was_proven_without_a_gpu(monkeypatch):
+    script = Path(__file__).parents[3] / "benchmarks/cuda_smoke.py"
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=120)
+
+    assert done.returncode == 2
+    assert done.stdout.splitlines()[-1] == "never run on a GPU: nothing was proven here"
+    assert done.stdout.startswith("missing: ")

@@ -230,6 +230,22 @@ def test_sample_counts_alone_make_no_mixture():
     assert find_mixtures([table]) == ()
 
 
+def test_cold_values_beside_warm_ones_make_no_mixture():
+    both = "cpu median, n=30; cold: cpu median, n=18"
+
+    assert (
+        find_mixtures([TableSummary("Add.csv", "Add", measured_with={both: 2, "cpu median, n=31": 5})]) == ()
+    )
+
+
+def test_cold_values_of_two_statistics_are_a_mixture():
+    counts = {"cpu median; cold: cpu median": 2, "cpu median; cold: cpu min": 1}
+
+    (found,) = find_mixtures([TableSummary("Add.csv", "Add", measured_with=counts)])
+
+    assert found.counts == {"cold: cpu median": 2, "cold: cpu min": 1}
+
+
 def test_the_screen_ends_with_counts_and_exit_code():
     failed = Outcome("failed", "boom", "environment")
 

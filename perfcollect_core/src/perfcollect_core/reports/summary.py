@@ -166,15 +166,20 @@ class RunSummary:
 def find_mixtures(tables: Iterable[TableSummary]) -> tuple[Mixture, ...]:
     """Return the tables whose valid rows carry more than one provenance, most rows first.
 
-    How many samples a value rests on (``n=30``) differs from row to row and makes no mixture.
+    How many samples a value rests on (``n=30``) differs from row to row and makes no mixture; warm and cold values stand
+    in columns of their own and are told apart.
     """
     found = []
     for table in tables:
-        counts: Counter[str] = Counter()
+        warm: Counter[str] = Counter()
+        cold: Counter[str] = Counter()
         for text, count in table.measured_with.items():
-            counts[_SAMPLE_COUNT.sub("", text).strip() or "not recorded"] += count
-        counts = +counts
-        if len(counts) > 1:
-            ordered = dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
+            for entry in _SAMPLE_COUNT.sub("", text).split("; "):
+                counts = cold if entry.startswith("cold: ") else warm
+                counts[entry.strip() or "not recorded"] += count
+        mixed = [counts for counts in (+warm, +cold) if len(counts) > 1]
+        if mixed:
+            merged = {text: count for counts in mixed for text, count in counts.items()}
+            ordered = dict(sorted(merged.items(), key=lambda item: (-item[1], item[0])))
             found.append(Mixture(table.table, ordered))
     return tuple(found)
