@@ -121,8 +121,7 @@ def _table(table: PlannedTable, outcome: RunOutcome, written: bool) -> TableSumm
     deleted: dict[object, str] = {row.ref: row_words(row) for row in table.selected}
     with suppress(PerfcollectError):
         rows = read_table(table.path).rows
-        # The number of samples differs from row to row and mixes nothing.
-        provenance.update(row.get("Measured With").rpartition(", n=")[0] for row in rows if _is_measured(row))
+        provenance.update(row.get("Measured With") for row in rows if _is_measured(row))
         duplicates = {row_words(group[0]): len(group) for group in duplicate_keys(rows).values()}
     if tally is None:
         return TableSummary(
