@@ -8,7 +8,7 @@ PYTEST_ARGS ?=
 # src/ layouts need no help from the current directory, and must not get any.
 export PYTHONSAFEPATH := 1
 
-.PHONY: help venv install demo test lint types budget docs dist check test-core-alone clean
+.PHONY: help venv install demo test lint types budget bench docs dist check test-core-alone clean
 
 help:
 	@echo "make demo    set up, then replay the bundled sample database on the CPU"
@@ -51,6 +51,10 @@ types: install
 budget: install
 	$(BIN)/python -m pytest -q tests/core/cli/test_import_budget.py
 	$(BIN)/python benchmarks/ops_listing.py
+
+# Every figure of the speed targets but parsing's; BENCH_ARGS=--full for the long form.
+bench: install
+	$(BIN)/python benchmarks/run_all.py $(BENCH_ARGS)
 
 # Every hook, option and example of the documentation as it is in the program.
 docs: install
