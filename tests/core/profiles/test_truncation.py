@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+
 import pytest
 
 from perfcollect_core.profiles.collecting import Collector
@@ -46,7 +48,7 @@ def test_a_cut_through_the_last_line_is_accounted_for(made, tmp_path, line_end):
     whole = twenty_rows(made, tmp_path / "kernel_details.csv", line_end)
     cut_file = tmp_path / "cut.csv"
 
-    for cut in range(len(whole) - 250, len(whole)):
+    for cut in range(len(whole) - 120, len(whole)):
         cut_file.write_bytes(whole[:cut])
         ledger, found = read(cut_file)
 
@@ -97,12 +99,13 @@ def test_lines_that_are_no_records_are_set_aside_and_their_neighbours_kept(made,
     lines[3] += b",one,too,many"
     lines[4] = lines[4].replace(b'"64,5120"""', b'"64,5120')
     source.write_bytes(b"\n".join(lines))
+    (short,) = csv.reader([lines[2].decode()])
 
     ledger, (row,) = read(source)
 
     assert row.count == 3
     assert {reason: list(rows.lines) for reason, rows in ledger.aside.items()} == {
-        "22 cells, header has 46": [3],
+        f"{len(short)} cells, header has 46": [3],
         "49 cells, header has 46": [4],
         "quotes do not match": [5],
     }
