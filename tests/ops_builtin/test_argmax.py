@@ -63,7 +63,7 @@ def test_each_slot_layout_replays(shapes, dtypes, out, dim, keepdim, assumptions
         ),
         (
             ("4,1519;", "FLOAT;INT64", "4", "FLOAT"),
-            "input 'output 0' has dtype FLOAT, expected INT32 or INT64",
+            "output slot 0 has dtype FLOAT, expected INT32 or INT64",
         ),
         ((";", "FLOAT;INT64"), "input slot 0 is a 0-D tensor, expected at least one axis"),
     ],

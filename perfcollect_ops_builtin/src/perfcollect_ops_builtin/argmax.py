@@ -22,7 +22,7 @@ from perfcollect_core import (
 )
 from perfcollect_core.tensors import format_shape
 
-from .distinct_floats import distinct_logits, may_tie
+from .distinct_floats import ORDERED, distinct_logits, may_tie
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -50,7 +50,9 @@ def _check(case: Case) -> Case | Skip:
     assumptions = [f"dim={dim} ({why})"] if len(fitting) > 1 else []
     if may_tie(x):
         assumptions.append(f"ties ({x.dtype} has fewer values than the axis has elements)")
-    refused = refuse_dtype("output 0", out.dtype or "INT32", ("INT32", "INT64"))
+    refused = refuse_dtype("x", x.dtype, ORDERED)
+    if out.dtype not in ("", "INT32", "INT64"):
+        refused = Skip.invalid(f"output slot 0 has dtype {out.dtype}, expected INT32 or INT64")
     return refused or attrs.evolve(
         case, params={"dim": dim, "keepdim": keepdim}, assumptions=tuple(assumptions)
     )

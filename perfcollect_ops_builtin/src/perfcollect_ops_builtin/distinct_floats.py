@@ -11,7 +11,10 @@ from perfcollect_core import TensorSpec, ValueMaker, torch_dtype
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["TIES", "distinct_logits", "may_tie"]
+__all__ = ["ORDERED", "TIES", "distinct_logits", "may_tie"]
+
+#: Types whose values have an order, which torch and the kernels sort.
+ORDERED = ("BF16", "FLOAT16", "FLOAT", "DOUBLE", "INT8", "UINT8", "INT16", "INT32", "INT64")
 
 #: Values a normal sample of each type can spread over before neighbours round to one.
 TIES = {"BF16": 512, "FLOAT16": 4096}

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 _REAL = ("BF16", "FLOAT16", "FLOAT")
+_ADDED = (*_REAL, "DOUBLE", "INT8", "UINT8", "INT16", "INT32", "INT64", "BOOL", "COMPLEX64")
 
 
 def _check_add(case: Case) -> Case | Skip:
@@ -39,6 +40,7 @@ def _check_add(case: Case) -> Case | Skip:
             case, tensors={"x": x, "y": TensorSpec(None, x.dtype, "ND")}, assumptions=(assumed,)
         )
     y = case.tensors["y"]
+    refused = refuse_dtype("x", x.dtype, _ADDED) or refuse_dtype("y", y.dtype, _ADDED)
     shape = broadcast_shape(x.shape, y.shape)
     if shape is None:
         return Skip.invalid(
@@ -49,7 +51,7 @@ def _check_add(case: Case) -> Case | Skip:
     words = {t.dtype for t in (x, y) if not t.is_scalar} or {x.dtype}
     promoted = "FLOAT" if "FLOAT" in words and words <= set(_REAL) else ""
     dtype = words.pop() if len(words) == 1 else promoted
-    return refuse_output(case.signature, 0, shape, dtype, "x broadcast with y") or case
+    return refused or refuse_output(case.signature, 0, shape, dtype, "x broadcast with y") or case
 
 
 def _addend(name: str, make: ValueMaker, case: Case) -> Tensor:

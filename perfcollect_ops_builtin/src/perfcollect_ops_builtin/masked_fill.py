@@ -22,6 +22,7 @@ from perfcollect_core import (
     declare,
     example_row,
     parse_signature,
+    refuse_dtype,
     refuse_output,
 )
 from perfcollect_core.tensors import format_shape
@@ -29,6 +30,7 @@ from perfcollect_core.tensors import format_shape
 if TYPE_CHECKING:
     from torch import Tensor
 
+_FILLED = ("BF16", "FLOAT16", "FLOAT", "DOUBLE", "INT8", "UINT8", "INT16", "INT32", "INT64", "BOOL")
 _TENSOR_PARALLEL = 16
 _LOGITS = 1024
 
@@ -53,7 +55,9 @@ def _check(case: Case) -> Case | Skip:
     if mask.dtype != "BOOL":
         assumptions.append(f"mask dtype=BOOL (recorded as {mask.dtype}, the kernel takes BOOL only)")
     tensors = {"x": x, "mask": attrs.evolve(mask, dtype="BOOL")}
-    refused = refuse_output(case.signature, 0, x.shape or (), x.dtype, "as x")
+    refused = refuse_dtype("x", x.dtype, _FILLED) or refuse_output(
+        case.signature, 0, x.shape or (), x.dtype, "as x"
+    )
     return refused or attrs.evolve(case, tensors=tensors, assumptions=tuple(assumptions))
 
 
@@ -81,7 +85,7 @@ def _call(case: Case, inputs: Inputs, device: Device) -> Kernel:
 
 def _filled(case: Case, inputs: Inputs) -> tuple[Tensor]:
     x, mask = inputs["x"], inputs["mask"]
-    return (x.double().where(~mask.expand(x.shape), 0.0),)
+    return (x.where(~mask.expand(x.shape), x.new_zeros(())),)
 
 
 masked_fill = declare(

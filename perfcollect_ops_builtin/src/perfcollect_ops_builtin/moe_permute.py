@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 _SOURCE_RANKS = 16
+_TOKENS = ("BF16", "FLOAT16", "FLOAT", "INT8")
 _EXACT = Tolerance(0, 0)
 
 
@@ -66,7 +67,8 @@ def _check(case: Case) -> Case | Skip:
         )
     expected = (min(kept, pairs), tokens[1])
     return (
-        refuse_dtype("indices", case.tensors["indices"].dtype, ("INT32", "INT64"))
+        refuse_dtype("tokens", case.tensors["tokens"].dtype, _TOKENS)
+        or refuse_dtype("indices", case.tensors["indices"].dtype, ("INT32", "INT64"))
         or refuse_output(
             case.signature, 0, expected, case.tensors["tokens"].dtype, "token-expert pairs by hidden"
         )

@@ -114,9 +114,7 @@ interleave_rope = declare(
     call=_call,
     reference=_rotated,
     tolerances=lambda case: (
-        Tolerance.of_dtype(
-            case.tensors["x"].dtype, 4, 4 * Tolerance.of_dtype(case.tensors["x"].dtype, 1).rtol
-        ),
+        Tolerance.of_dtype(case.tensors["x"].dtype, 4, Tolerance.of_dtype(case.tensors["x"].dtype, 8).rtol),
     ),
     cost=lambda case: Cost(3.0 * case.tensors["x"].numel, bytes_moved(case)),
     value_policy=f"x N(0, 1); cos and sin of real angles, one random position below {_CONTEXT} for each batch row",

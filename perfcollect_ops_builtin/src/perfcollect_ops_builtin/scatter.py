@@ -28,6 +28,7 @@ from perfcollect_core.tensors import format_shape
 if TYPE_CHECKING:
     from torch import Tensor
 
+_STORED = ("BF16", "FLOAT16", "FLOAT", "DOUBLE", "INT8", "UINT8", "INT16", "INT32", "INT64", "BOOL")
 _BLOCK = 128
 _DECODE = 512
 _PATTERNS = {"decode": "slots of single tokens", "prefill": f"runs of {_BLOCK} slots"}
@@ -61,7 +62,8 @@ def _check(case: Case) -> Case | Skip:
         () if "pattern" in case.params else (f"index pattern={pattern} ({_PATTERNS[pattern]}; not recorded)",)
     )
     return (
-        refuse_dtype("indices", indices.dtype, ("INT32", "INT64"))
+        refuse_dtype("var", var.dtype, _STORED)
+        or refuse_dtype("indices", indices.dtype, ("INT32", "INT64"))
         or refuse_dtype("updates", updates.dtype, (var.dtype,))
         or refuse_output(case.signature, 0, shape, var.dtype, "var, in place")
         or attrs.evolve(case, params={"pattern": pattern}, assumptions=assumptions)

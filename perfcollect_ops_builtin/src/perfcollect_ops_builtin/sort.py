@@ -18,10 +18,11 @@ from perfcollect_core import (
     Slot,
     declare,
     example_row,
+    refuse_dtype,
     refuse_output,
 )
 
-from .distinct_floats import distinct_logits, may_tie
+from .distinct_floats import ORDERED, distinct_logits, may_tie
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -40,7 +41,9 @@ def _check(case: Case) -> Case | Skip:
     if may_tie(x):
         assumptions.append(f"ties ({x.dtype} has fewer values than the last axis has elements)")
     params = {"descending": descending == "true"}
-    refused = refuse_output(case.signature, 0, x.shape, x.dtype, "as x")
+    refused = refuse_dtype("x", x.dtype, ORDERED) or refuse_output(
+        case.signature, 0, x.shape, x.dtype, "as x"
+    )
     refused = refused or refuse_output(case.signature, 1, x.shape, "", "as x")
     return refused or attrs.evolve(case, params=params, assumptions=tuple(assumptions))
 
