@@ -39,7 +39,7 @@ def run_sweep_command(options: dict[str, Any], output_format: str) -> int:
         options["database_path"],
         options["output_csv"],
         request,
-        backend.name,
+        backend.library,
         named=options["backend"] is not None,
     )
     stale = stale_variables()
