@@ -42,7 +42,6 @@ def replayed(cells) -> Replay:
 
 class TestAscendQuantV2Conformance(OperatorConformance):
     operator = "AscendQuantV2"
-    plugin = ascend_quant
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,6 @@ def replayed(cells) -> Replay:
 
 class TestDynamicQuantConformance(OperatorConformance):
     operator = "DynamicQuant"
-    plugin = dynamic_quant
 
 
 @pytest.mark.parametrize(

@@ -58,7 +58,6 @@ def replayed(cells) -> Replay:
 
 class TestGroupedMatmulConformance(OperatorConformance):
     operator = "GroupedMatmul"
-    plugin = grouped_matmul
 
 
 @pytest.mark.parametrize(

@@ -56,7 +56,6 @@ def replayed(cells) -> Replay:
 
 class TestGroupedMatmulSwigluQuantConformance(OperatorConformance):
     operator = NAME
-    plugin = grouped_matmul_swiglu
 
 
 @pytest.mark.parametrize("weight", ["8,64,96", "8,3,4,16,32"])

@@ -42,17 +42,14 @@ def replayed(cells, operator="MatMulV2") -> Replay:
 
 class TestMatMulV2Conformance(OperatorConformance):
     operator = "MatMulV2"
-    plugin = matmul
 
 
 class TestMatMulV3Conformance(OperatorConformance):
     operator = "MatMulV3"
-    plugin = matmul
 
 
 class TestMatMulCommonConformance(OperatorConformance):
     operator = "MatMulCommon"
-    plugin = matmul
 
 
 @pytest.mark.parametrize(

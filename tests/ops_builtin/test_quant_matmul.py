@@ -56,7 +56,6 @@ def roles_of(case):
 
 class TestQuantBatchMatmulV3Conformance(OperatorConformance):
     operator = "QuantBatchMatmulV3"
-    plugin = quant_matmul
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,6 @@ def replayed(cells) -> Replay:
 
 class TestTransposeBatchMatMulConformance(OperatorConformance):
     operator = "TransposeBatchMatMul"
-    plugin = transpose_batch_matmul
 
 
 @pytest.mark.parametrize(

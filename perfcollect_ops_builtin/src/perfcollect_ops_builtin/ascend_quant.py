@@ -26,7 +26,7 @@ from perfcollect_core.cases import Param
 
 from .int4_packing import PER_WORD, pack_int4
 from .matrix_layouts import logical_matrix, stores
-from .nz_weights import cast_weight
+from .nz_weights import cast_to_nz
 from .precision import FLOATS, PACKED, QUANTISED, quantised_reference
 from .row_checks import describe, float_row, read_signature, refuse_dtypes, row_cells
 
@@ -183,7 +183,7 @@ def _ascend_call(case: Case, inputs: Inputs, device: Device) -> Callable[[], Ten
     import torch_npu
 
     dtype = torch.quint4x2 if case.params["dst"] == "INT4" else torch.qint8
-    x = cast_weight(inputs["x"], case.tensors["x"], device)
+    x = cast_to_nz(inputs["x"], case.tensors["x"], device)
     offset = inputs["offset"] if "offset" in case.tensors else None
     # div_mode=True would be another kernel, Quantize.
     return lambda: torch_npu.npu_quantize(
@@ -195,13 +195,13 @@ def perfcollect_reference(case: Case, inputs: Inputs) -> Reference:
     """Multiply and add in fp64 over the moved axis, round to nearest even."""
     import torch
 
-    x = inputs["x"].to("cpu", torch.float64)
+    x = inputs["x"].cpu().double()
     axis = int(str(case.params["axis"]))
     moved = x.movedim(axis, -1)
-    factors = inputs["scale"].to("cpu", torch.float64).flatten().expand(moved.shape[-1])
+    factors = inputs["scale"].cpu().double().flatten().expand(moved.shape[-1])
     y = torch.einsum("...d,d->...d", moved, factors)
     if "offset" in case.tensors:
-        y = torch.add(y, inputs["offset"].to("cpu", torch.float64).flatten())
+        y = torch.add(y, inputs["offset"].cpu().double().flatten())
     low, high = _RANGES[str(case.params["dst"])]
     q = y.round().clamp(low, high).movedim(-1, axis)
     if case.params["dst"] == "INT4":

@@ -24,9 +24,10 @@ from perfcollect_core import (
     parse_signature,
     read_examples,
 )
+from perfcollect_core.tensors import NZ
 
 from .matrix_layouts import MatrixLayout, case_sizes, logical_matrix, solve_layout
-from .nz_weights import cast_weight
+from .nz_weights import cast_to_nz
 from .precision import FLOATS, product_dtypes, product_tolerance
 from .row_checks import describe, float_row, read_signature, refuse_dtypes
 
@@ -94,6 +95,8 @@ def perfcollect_make_case(spec: OperatorSpec, row: Row) -> Case | Skip:
     assumptions = [*notes, *layout.assumptions, *promotions]
     if layout.k == 1:
         assumptions.append("kernel may be Mul on Ascend (K is 1)")
+    if x2.format == NZ:
+        assumptions.append("kernel may be the BatchMatMul aclop on A2 and A3 (x2 is FRACTAL_NZ)")
     params = {
         "batch": batch,
         "m": m,
@@ -176,7 +179,7 @@ def perfcollect_bind_kernel(case: Case, inputs: Inputs, device: Device) -> Kerne
     from perfcollect_core import torch_dtype
 
     compute, result = (torch_dtype(str(case.params[name])) for name in ("compute_dtype", "out_dtype"))
-    a, b = inputs["x1"], cast_weight(inputs["x2"], case.tensors["x2"], device)
+    a, b = (cast_to_nz(inputs[name], case.tensors[name], device) for name in ("x1", "x2"))
     keywords = {"out_dtype": result} if result != compute else {}
     if device.family == "ascend":
         torch.npu.matmul.allow_hf32 = False
@@ -203,7 +206,7 @@ def perfcollect_reference(case: Case, inputs: Inputs) -> Reference:
     import torch
 
     (batch,) = case_sizes(case, "batch")
-    a, b = (inputs[name].to("cpu", torch.float64).expand(batch, -1, -1) for name in ("x1", "x2"))
+    a, b = (inputs[name].cpu().double().expand(batch, -1, -1) for name in ("x1", "x2"))
     left = "bkm" if case.params["transpose_a"] else "bmk"
     right = "bnk" if case.params["transpose_b"] else "bkn"
     product = torch.einsum(f"{left},{right}->bmn", a, b).reshape(case.outputs[0].shape)

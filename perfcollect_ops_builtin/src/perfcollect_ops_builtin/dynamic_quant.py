@@ -6,6 +6,8 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
+import attrs
+
 from perfcollect_core import (
     Case,
     Cost,
@@ -174,7 +176,8 @@ def perfcollect_make_inputs(case: Case, device: Device) -> Inputs:
 
     from perfcollect_core import ValueMaker
 
-    make, spec = ValueMaker(case.seed, device), case.tensors["x"]
+    # Outliers are mixed in and ends sorted on the host, as every draw is.
+    make, spec = ValueMaker(case.seed, attrs.evolve(device, torch_device="cpu")), case.tensors["x"]
     x = make.normal(spec)
     outliers = make.bernoulli(TensorSpec(spec.shape, "BOOL"), 1e-3)
     tensors = {"x": torch.where(outliers, x * 20, x)}
@@ -185,7 +188,7 @@ def perfcollect_make_inputs(case: Case, device: Device) -> Inputs:
         ends = make.integers(case.tensors["group_index"], 0, rows + 1).sort().values
         ends[-1] = rows
         tensors["group_index"] = ends
-    return Inputs(tensors)
+    return Inputs({name: tensor.to(device.torch_device) for name, tensor in tensors.items()})
 
 
 def perfcollect_bind_kernel(case: Case, inputs: Inputs, device: Device) -> Kernel:
@@ -261,10 +264,10 @@ def perfcollect_reference(case: Case, inputs: Inputs) -> Reference:
     """Quantise in fp64, each group of rows with its own slice of the smooth scales."""
     import torch
 
-    x = inputs["x"].to("cpu", torch.float64)
+    x = inputs["x"].cpu().double()
     shape, qmax = x.shape, _QMAX[str(case.params["dst"])]
     if "smooth_scales" in case.tensors:
-        rows, smooth = x.reshape(-1, shape[-1]), inputs["smooth_scales"].to("cpu", torch.float64)
+        rows, smooth = x.reshape(-1, shape[-1]), inputs["smooth_scales"].cpu().double()
         ends = inputs["group_index"].tolist() if "group_index" in case.tensors else [len(rows)]
         starts = [0, *ends[:-1]]
         factors = smooth.reshape(-1, shape[-1])

@@ -27,8 +27,8 @@ from .group_lists import GROUP_COLUMNS, GroupPolicy, busy_groups, group_spans, m
 from .grouped_products import bind_groups, grouped_reference
 from .grouped_weights import GroupedShape, solve_grouped
 from .matrix_layouts import case_sizes, logical_matrix
-from .nz_weights import cast_weight
-from .packed_scales import pack_scales
+from .nz_weights import cast_to_nz
+from .packed_scales import ascend_scale, pack_scales
 from .precision import FLOATS, product_tolerance, quantised_reference
 from .row_checks import describe, read_signature, refuse_dtypes, row_cells
 
@@ -270,9 +270,11 @@ def _padded(result: object, rows: int) -> Tensor:
 def _ascend_call(case: Case, inputs: Inputs, device: Device) -> Callable[[], list[Tensor]]:
     import torch_npu
 
-    weight = cast_weight(inputs["weight"], case.tensors["weight"], device)
+    weight = cast_to_nz(inputs["weight"], case.tensors["weight"], device)
     weight = weight.transpose(1, 2) if case.params["transpose_b"] else weight
     optional = {name: [inputs[name]] for name in _OPTIONAL if name in case.tensors}
+    if "scale" in optional and not inputs["scale"].is_floating_point():
+        optional["scale"] = [ascend_scale(inputs["scale"])]
     (list_type,) = case_sizes(case, "group_list_type")
     return lambda: torch_npu.npu_grouped_matmul(
         [inputs["x"]],

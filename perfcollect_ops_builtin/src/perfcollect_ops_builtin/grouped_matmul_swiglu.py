@@ -29,7 +29,7 @@ from .grouped_products import row_groups
 from .grouped_weights import GroupedShape, solve_grouped
 from .integer_products import int8_product
 from .matrix_layouts import case_sizes, logical_matrix
-from .nz_weights import cast_weight
+from .nz_weights import cast_to_nz
 from .precision import QUANTISED, quantised_reference
 from .row_checks import describe, read_signature, refuse_dtypes, row_cells
 
@@ -220,7 +220,7 @@ def _grouped_call(
 def _ascend_kernel(case: Case, inputs: Inputs, device: Device) -> Kernel:
     import torch_npu
 
-    weight = cast_weight(inputs["weight"], case.tensors["weight"], device)
+    weight = cast_to_nz(inputs["weight"], case.tensors["weight"], device)
     weight = weight.transpose(1, 2) if case.params["transpose_b"] else weight
     (rows,) = case_sizes(case, "active_rows")
 
@@ -249,16 +249,14 @@ def perfcollect_reference(case: Case, inputs: Inputs) -> Reference:
 
     m, n = case_sizes(case, "m", "n")
     owners = row_groups(inputs["group_list"], 0, m)
-    x, tokens = (inputs[name].to("cpu", torch.float64) for name in ("x", "x_scale"))
+    x, tokens = (inputs[name].cpu().double() for name in ("x", "x_scale"))
     activated = torch.zeros((m, n // 2), dtype=torch.float64)
     order = "mk,nk->mn" if case.params["transpose_b"] else "mk,kn->mn"
     for group in owners.unique().tolist():
         if group < 0:
             continue
         rows = (owners == group).nonzero().flatten()
-        weight, channel = (
-            inputs[name][group].to("cpu", torch.float64) for name in ("weight", "weight_scale")
-        )
+        weight, channel = (inputs[name][group].cpu().double() for name in ("weight", "weight_scale"))
         c = torch.einsum(order, x[rows], weight) * torch.outer(tokens.flatten()[rows], channel)
         activated[rows] = c[:, : n // 2] * torch.sigmoid(c[:, : n // 2]) * c[:, n // 2 :]
     scales = activated.abs().amax(dim=1) / 127

@@ -105,14 +105,14 @@ def grouped_reference(case: Case, inputs: Inputs) -> Tensor:
     """Compute y in fp64: exact for int8, every factor applied before the one rounding."""
     import torch
 
-    x = inputs["x"].to("cpu", torch.float64)
+    x = inputs["x"].cpu().double()
     owners = row_groups(inputs["group_list"], int(str(case.params["group_list_type"])), x.shape[0])
     y = torch.zeros((x.shape[0], int(str(case.params["n"]))), dtype=torch.float64)
     for group in owners.unique().tolist():
         if group < 0:
             continue
         rows = (owners == group).nonzero().flatten()
-        w = inputs["weight"][group].to("cpu", torch.float64)
+        w = inputs["weight"][group].cpu().double()
         if case.params["transpose_b"]:
             w = w.t()
         if "antiquant_scale" in case.tensors:
@@ -123,26 +123,23 @@ def grouped_reference(case: Case, inputs: Inputs) -> Tensor:
 
 
 def _dequantised(case: Case, inputs: Inputs, w: Tensor, group: int) -> Tensor:
-    import torch
 
-    scale = inputs["antiquant_scale"][group].to("cpu", torch.float64)
+    scale = inputs["antiquant_scale"][group].cpu().double()
     blocks = w.reshape(scale.shape[0] if scale.dim() == 2 else 1, -1, w.shape[1])
     if "antiquant_offset" in case.tensors:
-        blocks = blocks + inputs["antiquant_offset"][group].to("cpu", torch.float64).reshape(
-            -1, 1, w.shape[1]
-        )
+        blocks = blocks + inputs["antiquant_offset"][group].cpu().double().reshape(-1, 1, w.shape[1])
     return (blocks * scale.reshape(-1, 1, w.shape[1])).reshape(w.shape)
 
 
 def _finished(case: Case, inputs: Inputs, part: Tensor, group: int, rows: Tensor) -> Tensor:
     import torch
 
-    bias = inputs["bias"][group].to("cpu", torch.float64) if "bias" in case.tensors else None
+    bias = inputs["bias"][group].cpu().double() if "bias" in case.tensors else None
     integer_bias = bias is not None and inputs["bias"].dtype == torch.int32
     if bias is not None and integer_bias:
         part = part + bias
     if "scale" in case.tensors:
         part = part * unpack_scales(inputs["scale"][group].cpu()).double()
     if "per_token_scale" in case.tensors:
-        part = part * inputs["per_token_scale"].to("cpu", torch.float64).flatten()[rows, None]
+        part = part * inputs["per_token_scale"].cpu().double().flatten()[rows, None]
     return part + bias if bias is not None and not integer_bias else part

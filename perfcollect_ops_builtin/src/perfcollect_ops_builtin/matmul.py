@@ -24,7 +24,7 @@ from perfcollect_core import (
 from perfcollect_core.tensors import DTYPE_BYTES, format_shape
 
 from .matrix_layouts import MatrixLayout, case_sizes, logical_matrix, solve_layout
-from .nz_weights import cast_weight
+from .nz_weights import cast_to_nz
 from .precision import FLOATS, product_dtypes, product_tolerance
 from .row_checks import describe, float_row, read_signature, refuse_dtypes
 
@@ -188,7 +188,7 @@ def perfcollect_bind_kernel(case: Case, inputs: Inputs, device: Device) -> Kerne
     from perfcollect_core import torch_dtype
 
     compute, result = (torch_dtype(str(case.params[name])) for name in ("compute_dtype", "out_dtype"))
-    a, b = inputs["x1"], cast_weight(inputs["x2"], case.tensors["x2"], device)
+    a, b = (cast_to_nz(inputs[name], case.tensors[name], device) for name in ("x1", "x2"))
     bias = inputs["bias"] if "bias" in case.tensors else None
     keywords = {"out_dtype": result} if result != compute else {}
     if device.family == "ascend":
@@ -210,11 +210,11 @@ def perfcollect_reference(case: Case, inputs: Inputs) -> Reference:
     """Contract in fp64 over named axes of the tensors as they are stored."""
     import torch
 
-    a, b = (inputs[name].to("cpu", torch.float64) for name in ("x1", "x2"))
+    a, b = (inputs[name].cpu().double() for name in ("x1", "x2"))
     left = "km" if case.params["transpose_a"] else "mk"
     right = "nk" if case.params["transpose_b"] else "kn"
     product: Tensor = torch.einsum(f"{left},{right}->mn", a, b)
     if "bias" in case.tensors:
-        product = product + inputs["bias"].to("cpu", torch.float64)
+        product = product + inputs["bias"].cpu().double()
     tolerance = product_tolerance(str(case.params["out_dtype"]), rounded_twice="bias" in case.tensors)
     return Reference((product,), (tolerance,))

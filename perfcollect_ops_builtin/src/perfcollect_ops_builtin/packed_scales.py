@@ -30,4 +30,4 @@ def ascend_scale(scale: Tensor) -> Tensor:
     """Return *scale* in the encoding CANN's kernels read, which only its own conversion makes."""
     import torch_npu
 
-    return torch_npu.npu_trans_quant_param(unpack_scales(scale))
+    return torch_npu.npu_trans_quant_param(unpack_scales(scale).flatten()).reshape(scale.shape)

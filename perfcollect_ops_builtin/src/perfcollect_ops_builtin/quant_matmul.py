@@ -28,7 +28,7 @@ from perfcollect_core.tensors import format_shape
 
 from .integer_products import int8_product
 from .matrix_layouts import MatrixLayout, case_sizes, logical_matrix, solve_layout
-from .nz_weights import cast_weight
+from .nz_weights import cast_to_nz
 from .packed_scales import ascend_scale, pack_scales, unpack_scales
 from .precision import product_tolerance, quantised_reference
 from .quant_roles import ROLE_COLUMN, QuantRoles, find_roles
@@ -101,7 +101,7 @@ def perfcollect_make_case(spec: OperatorSpec, row: Row) -> Case | Skip:
     layout, roles = resolved
     m, k, n = layout.m, layout.k, layout.n
     tensors = {
-        "x1": TensorSpec((m, k), "INT8", "ND"),
+        "x1": TensorSpec(signature.input(0).shape, "INT8", "ND"),
         "x2": logical_matrix(signature.input(1), *((n, k) if layout.transpose_b else (k, n))),
         **{role: TensorSpec((tensor.numel,), tensor.dtype, "ND") for role, tensor in roles.tensors.items()},
     }
@@ -198,7 +198,7 @@ def perfcollect_bind_kernel(case: Case, inputs: Inputs, device: Device) -> Kerne
     if device.family == "ascend":
         return Kernel(call=_ascend_call(case, inputs, device), outputs=outputs)
     weight = inputs["x2"].t() if case.params["transpose_b"] else inputs["x2"]
-    product = int8_product(inputs["x1"], weight)
+    product = int8_product(inputs["x1"].flatten(0, -2), weight)
     epilogue = _epilogue(case, inputs)
     return Kernel(call=lambda: epilogue(product()), outputs=outputs)
 
@@ -232,7 +232,7 @@ def _epilogue(case: Case, inputs: Inputs) -> Callable[[Tensor], Tensor]:
 def _ascend_call(case: Case, inputs: Inputs, device: Device) -> Callable[[], Tensor]:
     import torch_npu
 
-    weight = cast_weight(inputs["x2"], case.tensors["x2"], device)
+    weight = cast_to_nz(inputs["x2"], case.tensors["x2"], device)
     weight = weight.t() if case.params["transpose_b"] else weight
     out_dtype = str(case.params["out_dtype"])
     scale, optional = (
@@ -253,22 +253,22 @@ def perfcollect_reference(case: Case, inputs: Inputs) -> Reference:
     """Multiply in fp64, exact for int8, scale both sides' factors there and round once."""
     import torch
 
-    a = inputs["x1"].to("cpu", torch.float64)
-    b = inputs["x2"].to("cpu", torch.float64)
+    a = inputs["x1"].cpu().double().flatten(0, -2)
+    b = inputs["x2"].cpu().double()
     out_dtype = str(case.params["out_dtype"])
     y = torch.einsum("mk,nk->mn" if case.params["transpose_b"] else "mk,kn->mn", a, b)
     factors = unpack_scales(inputs["scale"].cpu()).double().expand(y.shape[1])
     if "pertoken_scale" in case.tensors:
-        factors = torch.outer(inputs["pertoken_scale"].to("cpu", torch.float64), factors)
+        factors = torch.outer(inputs["pertoken_scale"].cpu().double(), factors)
     if out_dtype == "INT32":
         factors = torch.ones_like(factors)
     if "bias" in case.tensors:
-        bias = inputs["bias"].to("cpu", torch.float64)
+        bias = inputs["bias"].cpu().double()
         y = (y + bias) * factors if inputs["bias"].dtype == torch.int32 else y * factors + bias
     else:
         y = y * factors
     if "offset" in case.tensors:
-        y = y + inputs["offset"].to("cpu", torch.float64)
+        y = y + inputs["offset"].cpu().double()
     if out_dtype == "INT8":
         y = y.round().clamp(-128, 127)
     return quantised_reference((y.reshape(case.outputs[0].shape),), (product_tolerance(out_dtype),))

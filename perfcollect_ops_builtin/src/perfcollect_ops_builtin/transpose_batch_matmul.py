@@ -26,7 +26,7 @@ from perfcollect_core import (
 )
 
 from .matrix_layouts import case_sizes, logical_matrix, stores
-from .nz_weights import cast_weight
+from .nz_weights import cast_to_nz
 from .packed_scales import ascend_scale, pack_scales, unpack_scales
 from .precision import FLOATS, product_tolerance, quantised_reference
 from .row_checks import describe, float_row, read_signature, refuse_dtypes
@@ -64,6 +64,7 @@ def perfcollect_operator_spec(operator: str) -> OperatorSpec:
         ),
         negative=(
             float_row("16,4,512;16,500,128", "4,16,128"),
+            float_row("15,4,512;16,512,128", "4,15,128"),
             float_row("16,4,512;16,512,128", "5,16,128"),
             float_row("16,4,512;16,512,128;128", "4,16,128"),
             float_row("16,4,512;16,512,128", "3,4,682"),
@@ -239,7 +240,7 @@ def _token_major(x1: Tensor, x2: Tensor, scale: Tensor | None, m: int, split: in
 def _ascend_call(case: Case, inputs: Inputs, device: Device) -> Callable[[], Tensor]:
     import torch_npu
 
-    weight = cast_weight(inputs["x2"], case.tensors["x2"], device)
+    weight = cast_to_nz(inputs["x2"], case.tensors["x2"], device)
     scale = ascend_scale(inputs["scale"]) if "scale" in case.tensors else None
     perm_x1 = [1, 0, 2] if case.params["x1_token_major"] else [0, 1, 2]
     perm_x2 = [0, 2, 1] if case.params["x2_transposed"] else [0, 1, 2]
@@ -259,7 +260,7 @@ def perfcollect_reference(case: Case, inputs: Inputs) -> Reference:
     """Contract in fp64 straight into token-major order, entry by entry of the named axes."""
     import torch
 
-    a, b = (inputs[name].to("cpu", torch.float64) for name in ("x1", "x2"))
+    a, b = (inputs[name].cpu().double() for name in ("x1", "x2"))
     left = "mbk" if case.params["x1_token_major"] else "bmk"
     right = "bnk" if case.params["x2_transposed"] else "bkn"
     y = torch.einsum(f"{left},{right}->mbn", a, b)
