@@ -99,11 +99,9 @@ def render() -> str:
         parts.append(f"## {distribution}\n")
         for operator in operator_names(distribution):
             fields = describe(operator)
-            summary = fields.pop("Summary")
+            summary = fields.pop("Summary").rstrip(".")
             lines = [f"- {name}: {text}" for name, text in fields.items()]
-            parts.append(
-                "\n".join((f"### {operator}", "", f"{summary[:1].upper()}{summary[1:]}.", "", *lines, ""))
-            )
+            parts.append("\n".join((f"### {operator}", "", f"{summary}.", "", *lines, "")))
     return "\n".join(parts)
 
 

@@ -32,3 +32,13 @@ def test_no_field_of_an_operator_is_empty(operator):
 
 def test_the_page_is_current():
     assert page.PAGE.read_text(encoding="utf-8") == page.render(), "run python docs/generate_operators.py"
+
+
+def test_check_tells_a_stale_page_from_a_current_one(tmp_path, monkeypatch):
+    monkeypatch.setattr("sys.argv", ["generate_operators.py", "--check"])
+    monkeypatch.setattr(page, "PAGE", tmp_path / "operators.md")
+
+    before = page.main()
+    page.PAGE.write_text(page.render(), encoding="utf-8")
+
+    assert (before, page.main()) == (1, 0)
