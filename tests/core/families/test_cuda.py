@@ -358,6 +358,7 @@ def test_a_rank_opens_its_own_gpu(monkeypatch):
     assert (device.torch_device, device.rank, device.ranks, opened) == ("cuda:3", 3, 4, [3])
 
 
+@pytest.mark.torch
 def test_a_gpu_is_measured_for_real():
     torch = pytest.importorskip("torch")
     if not torch.cuda.is_available():

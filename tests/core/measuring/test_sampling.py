@@ -28,12 +28,22 @@ def noise(level: float, spread: float, count: int = 30_000) -> list[float]:
 
 
 def test_a_steady_kernel_stops_as_soon_as_its_median_is_known():
-    samples = measure_samples(IDLE, Plan(), ScriptedClock(steady_us=625.0))
+    samples = measure_samples(IDLE, Plan(), ScriptedClock(steady_us=20_000.0))
 
     assert samples.stop == "precision"
-    assert samples.durations_us == (625.0,) * 10
+    assert samples.durations_us == (20_000.0,) * 10
     assert samples.inner == 1
     assert samples.flags == ()
+
+
+@pytest.mark.parametrize(
+    ("steady_us", "fewest", "most"), [(625.0, 40, 60), (30.0, 300, 400), (1.0, 250, 400)]
+)
+def test_samples_of_a_short_kernel_span_more_than_a_burst_of_noise(steady_us, fewest, most):
+    samples = measure_samples(IDLE, Plan(), ScriptedClock(steady_us=steady_us))
+
+    assert samples.stop == "precision"
+    assert fewest <= len(samples.durations_us) <= most
 
 
 def test_a_noisy_kernel_is_repeated_until_the_interval_is_narrow():
@@ -233,6 +243,25 @@ def test_slow_flushes_do_not_stretch_the_budget():
     measure_samples(IDLE, Plan(cache="cold", max_seconds=2.0, precision=1e-4), clock, eviction)
 
     assert clock.seconds() == pytest.approx(2.0, abs=0.15)
+
+
+def test_cold_samples_are_enough_for_an_interval_in_spite_of_slow_flushes():
+    clock = ScriptedClock(script=noise(50.0, 0.9), before_us=300_000.0)
+    eviction = Eviction(nothing, 128 * MIB, 64 * MIB)
+
+    samples = measure_samples(IDLE, Plan(cache="cold", max_seconds=2.0), clock, eviction)
+
+    assert len(samples.durations_us) == 10
+    assert samples.stop == "budget"
+
+
+def test_no_case_goes_far_past_its_budget():
+    clock = ScriptedClock(steady_us=50.0, before_us=1_900_000.0)
+    eviction = Eviction(nothing, 128 * MIB, 64 * MIB)
+
+    measure_samples(IDLE, Plan(cache="cold", max_seconds=2.0), clock, eviction)
+
+    assert clock.seconds() < 10
 
 
 def test_garbage_is_collected_only_around_the_samples():

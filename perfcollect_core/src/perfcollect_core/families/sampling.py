@@ -23,8 +23,14 @@ __all__ = ["BATCH_BELOW_US", "Clock", "Eviction", "measure_samples"]
 BATCH_BELOW_US = 10.0
 _BATCH_TARGET_US = 100.0
 _MAX_INNER = 500
+#: An interval is believed from so many samples on, and not before samples span this time: noise comes in bursts longer
+#: than a small kernel.
 _MIN_SAMPLES = 10
+_MIN_SECONDS = 0.025
+_ENOUGH_SAMPLES = 300
 _FEWEST_SAMPLES = 3
+#: How far past its budget a case may go for them.
+_OVERRUN = 4
 _MAX_SAMPLES = 3_000
 #: Warm-up launches whose durations are kept: the first ones tell compiling from ramping.
 _WARMUP_KEPT = 20
@@ -213,6 +219,7 @@ def _repeat(
     readings = _Readings()
     target = plan.repeat or _MIN_SAMPLES
     chunk = 1
+    first = clock.seconds()
     while True:
         began, reading = clock.seconds(), clock.share_of_nominal()
         durations += clock.take(call, chunk, inner, before)
@@ -223,14 +230,13 @@ def _repeat(
                 return durations, "repeat", readings
         else:
             if len(durations) >= target:
-                if relative_half_width(durations) <= plan.precision:
+                spanned = ended - first >= _MIN_SECONDS or len(durations) >= _ENOUGH_SAMPLES
+                if spanned and relative_half_width(durations) <= plan.precision:
                     return durations, "precision", readings
                 # Geometric growth keeps sorting cheap beside measuring.
                 target = min(_MAX_SAMPLES, math.ceil(1.3 * target))
-            alone = ended - began > plan.max_seconds
-            out_of_time = ended - started >= plan.max_seconds
-            if len(durations) >= _MAX_SAMPLES or (
-                out_of_time and (alone or len(durations) >= _FEWEST_SAMPLES)
+            if len(durations) >= _MAX_SAMPLES or _out_of_time(
+                len(durations), ended - began, ended - started, plan
             ):
                 return durations, "budget", readings
         # Wall time, not the sample: a flush before it can cost far more.
@@ -239,3 +245,13 @@ def _repeat(
         if plan.repeat is None:
             affordable = min(affordable, plan.max_seconds - (ended - started))
         chunk = max(1, min(target - len(durations), int(affordable / per_sample)))
+
+
+def _out_of_time(count: int, last_seconds: float, spent: float, plan: Plan) -> bool:
+    """Tell whether the budget ends measuring; a handful of samples is taken in spite of it, unless one alone spends it."""
+    if spent < plan.max_seconds:
+        return False
+    if last_seconds > plan.max_seconds or spent >= _OVERRUN * plan.max_seconds:
+        return True
+    # Flushing takes most of a cold case's time and cold samples scatter: it gets the few more that make an interval.
+    return count >= (_MIN_SAMPLES if plan.cache == "cold" else _FEWEST_SAMPLES)
