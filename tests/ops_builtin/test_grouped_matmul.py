@@ -131,7 +131,7 @@ def test_recorded_metadata_leaves_nothing_assumed():
     [
         (
             floats("8,80,96"),
-            "input slot 1 'weight' is 8,80,96, expected E,64,96 (E,K,N) or E,96,64 (E,N,K) for x 32,64 and N=96 of "
+            "input slot 1 'weight' is 8,80,96, expected E,64,96 (E,K,N) or E,96,64 (E,N,K) with K=64 of x and N=96 of "
             "the output",
         ),
         (floats("64,96"), "input slot 1 'weight' is 64,96, expected one tensor of E matrices"),
@@ -181,7 +181,7 @@ def test_a_row_of_a_whole_moe_layer_is_refused_as_one():
 
     assert case_of(layer) == Skip.invalid(
         "GroupedMatmul: input slot 1 'weight' is 64,2816,2048, expected E,2048,2048 (E,K,N) or E,2048,2048 (E,N,K) "
-        "for x 64,2048 and N=2048 of the output (the row describes a whole MoE layer)"
+        "with K=2048 of x and N=2048 of the output (the row describes a whole MoE layer)"
     )
 
 

@@ -90,7 +90,7 @@ def test_what_the_row_does_not_record_is_assumed_in_words(cells, assumed):
     [
         (
             row("8,60,96"),
-            "input slot 1 'weight' is 8,60,96, expected E,64,96 (E,K,N) or E,96,64 (E,N,K) for x 32,64 and N=96 of "
+            "input slot 1 'weight' is 8,60,96, expected E,64,96 (E,K,N) or E,96,64 (E,N,K) with K=64 of x and N=96 of "
             "weight_scale",
         ),
         (row(scale="7,96"), "input slot 2 'weight_scale' is 7,96, expected 8,96 for the weight"),

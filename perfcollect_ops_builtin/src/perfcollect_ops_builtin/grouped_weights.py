@@ -43,7 +43,7 @@ def solve_grouped(x: TensorSpec, weight: TensorSpec, m: int, n: int, *, what: st
     if isinstance(layout, str):
         return (
             f"input slot 1 'weight' is {describe(weight)}, expected E,{k},{n} (E,K,N) or E,{n},{k} (E,N,K) "
-            f"for x {describe(x)} and N={n} of {what}"
+            f"with K={k} of x and N={n} of {what}"
         )
     # The message of the solver speaks of x2, the weight's name in the plain products.
     notes = tuple(note.replace("x2 ", "weight ") for note in layout.assumptions)
