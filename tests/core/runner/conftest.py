@@ -81,7 +81,8 @@ class FaultDatabase:
 
     def journal(self, kind: str) -> list[dict[str, Any]]:
         """Return the journal lines of one kind over all runs, in order."""
-        lines = [line for run in self.run_dirs() for line in read_lines(run / "journal.jsonl")]
+        journals = [run / "journal.jsonl" for run in self.run_dirs()]
+        lines = [line for journal in journals if journal.exists() for line in read_lines(journal)]
         return [line for line in lines if line is not None and line["kind"] == kind]
 
     def outcomes(self) -> dict[int, str]:

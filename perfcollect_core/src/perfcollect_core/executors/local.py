@@ -18,8 +18,8 @@ import attrs
 
 from perfcollect_core.runner.channel import Channel, ChannelClosed, listen
 from perfcollect_core.runner.execution import Ended, Said, WorkerEvent, WorkerOrder
-from perfcollect_core.runner.processes import become_subreaper, end_tree
-from perfcollect_core.runner.protocol import ENV_SOCKET, ENV_TOKEN, Message
+from perfcollect_core.runner.processes import become_subreaper, end_orphans, end_tree
+from perfcollect_core.runner.protocol import ENV_PARENT, ENV_SOCKET, ENV_TOKEN, Message
 
 from .worker_log import WorkerLog
 
@@ -55,6 +55,7 @@ class LocalExecutor:
 
     def __init__(self, run_dir: Path) -> None:
         become_subreaper()
+        end_orphans(ENV_PARENT)
         self._server, self._address = listen(run_dir)
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._server, selectors.EVENT_READ, self._accept)
@@ -78,7 +79,7 @@ class LocalExecutor:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             cwd=order.directory,
-            env=_environment(order.env, {ENV_SOCKET: str(self._address), ENV_TOKEN: token}),
+            env=_environment(order.env, self._names(token)),
             # The terminal's Ctrl-C is for the parent alone.
             start_new_session=True,
         )
@@ -88,6 +89,9 @@ class LocalExecutor:
         self._workers[number] = self._by_token[token] = worker
         self._selector.register(process.stdout, selectors.EVENT_READ, lambda: self._drain_log(worker))
         return number
+
+    def _names(self, token: str) -> dict[str, str]:
+        return {ENV_SOCKET: str(self._address), ENV_TOKEN: token, ENV_PARENT: str(os.getpid())}
 
     def send(self, worker: int, message: Message) -> None:
         for rank, channel in list(self._workers[worker].channels.items()):

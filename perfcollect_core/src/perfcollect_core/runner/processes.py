@@ -18,7 +18,9 @@ from pathlib import Path
 __all__ = [
     "become_subreaper",
     "die_with_parent",
+    "end_orphans",
     "end_tree",
+    "find_orphans",
     "find_tree",
     "forbid_core_dumps",
     "limit_memory",
@@ -120,6 +122,38 @@ def find_tree(token: str, root: int | None = None) -> set[int]:
         tree |= more
         grown = bool(more)
     return {pid for pid in tree if pid is not None}
+
+
+def find_orphans(variable: str) -> set[int]:
+    """Return the processes whose environment names in *variable* a process that is gone, and their descendants.
+
+    Only those of this process-id namespace: numbers of another one mean other processes.
+    """
+    ours = _namespace("self")
+    mark = f"{variable}=".encode()
+    found: set[int] = set()
+    for pid in _processes():
+        with suppress(OSError, ValueError):
+            entries = Path("/proc", str(pid), "environ").read_bytes().split(b"\0")
+            owner = next((int(e[len(mark) :]) for e in entries if e.startswith(mark)), None)
+            if owner is not None and not _alive(owner) and _namespace(str(pid)) == ours:
+                found.add(pid)
+    return found
+
+
+def end_orphans(variable: str) -> int:
+    """End what killed runs left behind, which may still hold a device; returns how many processes that were."""
+    if not Path("/proc/self/stat").exists():
+        return 0
+    orphans = find_orphans(variable)
+    _signal(orphans, signal.SIGKILL)
+    return len(orphans)
+
+
+def _namespace(process: str) -> str:
+    with suppress(OSError):
+        return str(Path("/proc", process, "ns", "pid").readlink())
+    return ""
 
 
 def _alive(pid: int) -> bool:

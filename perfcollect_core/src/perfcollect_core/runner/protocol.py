@@ -17,6 +17,7 @@ from perfcollect_core.measurements import Plan, Samples
 from perfcollect_core.tensors import Signature, TensorSpec
 
 __all__ = [
+    "ENV_PARENT",
     "ENV_SOCKET",
     "ENV_TOKEN",
     "Message",
@@ -38,6 +39,8 @@ __all__ = [
 ENV_SOCKET = "PERFCOLLECT_SOCKET"
 #: What a worker shows in its ``hello``; every process of its tree inherits it, and is found by it.
 ENV_TOKEN = "PERFCOLLECT_TOKEN"
+#: Process id of the run, by which the next one knows what a killed run left behind.
+ENV_PARENT = "PERFCOLLECT_PARENT"
 
 Message = dict[str, Any]
 

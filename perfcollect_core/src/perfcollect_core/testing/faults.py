@@ -24,7 +24,8 @@ row says what its case does:
 =============  =====================================================================================================
 
 ``Sleep Ms`` makes the kernel sleep; ``Ranks`` asks for several processes; ``Fault Rank`` lets only that rank misbehave.
-No torch anywhere: the values are plain Python objects.
+No torch anywhere: the values are plain Python objects. Where ``PERFCOLLECT_FAULT_TRACE`` names a file, every case that
+is begun leaves a line there, so that a test can tell what was measured twice.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ from perfcollect_core.environment import Device, Need
 from perfcollect_core.measurements import Inputs, Kernel, Plan, Reference, Samples
 from perfcollect_core.specs import OperatorSpec
 
-__all__ = ["FAULTS", "DeviceLost", "FaultOperator", "operator"]
+__all__ = ["FAULTS", "TRACE_VARIABLE", "DeviceLost", "FaultOperator", "operator"]
 
 FAULTS = (
     "ok",
@@ -65,6 +66,9 @@ FAULTS = (
     "noisy",
     "flood",
 )
+
+#: Names the file that gets a line for every case begun.
+TRACE_VARIABLE = "PERFCOLLECT_FAULT_TRACE"
 
 _IGNORE_SIGTERM = """
 import signal, time
@@ -118,6 +122,10 @@ class FaultOperator:
         return Cost(sleep_ms * 1e7, 0.0)
 
     def perfcollect_make_inputs(self, case: Case, device: Device) -> Inputs:
+        trace = os.environ.get(TRACE_VARIABLE)
+        if trace and case.row is not None:
+            with open(trace, "a", encoding="utf-8") as file:  # noqa: PTH123  # one short append, atomic on POSIX
+                file.write(f"{case.row.key[1]}\n")
         if _fault(case, device) == "slow":
             time.sleep(0.2)
         return Inputs({})
