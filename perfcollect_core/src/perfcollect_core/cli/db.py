@@ -95,13 +95,14 @@ def list_command(root: Path | None, output_format: str) -> None:
 @click.argument("directory", type=_DIRECTORY)
 @format_option
 def check(directory: Path, output_format: str) -> int:
-    """Check the tables in DIRECTORY: schema, torn rows, repeated headers, duplicates; exit 1 where one is found.
+    """Check the tables in DIRECTORY: form, duplicates, conflicts, impossible times; exit 1 where one is found.
 
     Example: perfcollect db check data/ascend_910b
     """
-    from perfcollect_core.tables.checks import check_database
+    from perfcollect_core.profiles.audits import audits
+    from perfcollect_core.tables.checks import CHECKS, check_database
 
-    findings = check_database(directory)
+    findings = check_database(directory, checks=(*CHECKS, *audits(directory)))
 
     def text() -> str:
         lines = [str(finding) for finding in findings]

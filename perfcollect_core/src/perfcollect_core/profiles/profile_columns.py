@@ -8,7 +8,7 @@ from functools import cache
 import attrs
 
 from perfcollect_core.errors import PerfcollectError
-from perfcollect_core.specs import OperatorSpec, ProfileColumn
+from perfcollect_core.specs import ProfileColumn
 from perfcollect_core.tensors import split_slots
 
 __all__ = ["ProfileColumns", "load_profile_columns"]
@@ -42,6 +42,7 @@ class ProfileColumns:
 def load_profile_columns(operator: str) -> ProfileColumns:
     """Load what *operator*'s plugin declares; none where no plugin provides it, or it cannot be loaded."""
     from perfcollect_core.discovery import plugin_index
+    from perfcollect_core.host import read_spec
     from perfcollect_core.loading import load_operator
 
     if not plugin_index().providers("operators", operator):
@@ -51,9 +52,7 @@ def load_profile_columns(operator: str) -> ProfileColumns:
             )
         return ProfileColumns()
     try:
-        loaded = load_operator(operator)
-        describe = getattr(loaded.plugin, "perfcollect_operator_spec", None)
-        spec = describe(operator) if callable(describe) else None
+        spec = read_spec(load_operator(operator))
     except PerfcollectError as error:
         return ProfileColumns(note=f"{operator}.csv has the standard columns only: {error}")
-    return ProfileColumns(spec.profile_columns if isinstance(spec, OperatorSpec) else ())
+    return ProfileColumns(spec.profile_columns)

@@ -163,7 +163,10 @@ def _row_cells(row: KernelRow, counters: Sequence[str], columns: ProfileColumns)
         AVERAGE: f"{row.mean_us:.6f}",
         MEDIAN: f"{row.median_us:.6f}",
         STD: f"{row.std_us:.6f}",
-        **{_COUNTER + name: six_decimals(row.counters[name]) if name in row.counters else "" for name in counters},
+        **{
+            _COUNTER + name: six_decimals(row.counters[name]) if name in row.counters else ""
+            for name in counters
+        },
         **columns.cells(row.cells, row.sources),
         COUNT: str(row.count),
     }

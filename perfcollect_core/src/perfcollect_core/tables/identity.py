@@ -21,6 +21,7 @@ __all__ = [
     "adopt_identity",
     "check_identity",
     "contradicting_rows",
+    "family_of_core",
     "generation",
     "read_identity",
     "write_identity",
@@ -152,6 +153,11 @@ def generation(device: str) -> str:
     if "910B" in name or "_A2" in name:
         return "A2"
     return ""
+
+
+def family_of_core(core: str) -> str | None:
+    """Return the device family whose rows say *core* in ``Accelerator Core``; ``None`` for an unknown one."""
+    return _FAMILY_OF_CORE.get(core)
 
 
 def _from_file(database: Path) -> Identity | None:
