@@ -72,7 +72,9 @@ def _packed_or_bsh(signature: Signature, row: Row, heads: int | None) -> str:
         return "TND_NTD"
     counted = not (signature.input(5).is_absent and signature.input(6).is_absent)
     same_heads = heads is None or heads == query[1]
-    if (counted and same_heads and (heads or query[1] <= 256)) or (row.get("Seq Len") and same_heads):
+    if counted and same_heads and (heads or query[1] <= 256):
+        return "TND"
+    if row.get("Seq Len") and (same_heads or row.get("Head Size") == str(query[2])):
         return "TND"
     if heads is None:
         raise NotRecorded(

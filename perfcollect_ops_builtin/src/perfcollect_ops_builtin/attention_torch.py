@@ -149,7 +149,6 @@ def _mask(call: AttentionCall, tensors: Mapping[str, Tensor], index: int) -> Ten
 def _attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, call: AttentionCall) -> Tensor:
     """Attend [q, N, D] to [kv, Nkv, D]; returns [q, N, Dv]."""
     import torch
-    from torch.nn.attention.bias import causal_lower_right
     from torch.nn.functional import scaled_dot_product_attention as attend
 
     causal = call.sparse_mode == 3 and not call.explicit_mask
@@ -171,7 +170,7 @@ def _attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, call: Attentio
         if mask is not None:
             bias = mask[start:stop]
         elif causal and not square and stop - start > 1:
-            bias = causal_lower_right(stop - start, seen)
+            bias = torch.ones(stop - start, seen, dtype=torch.bool, device=q.device).tril(seen - stop + start)
         part = attend(
             q[start:stop].transpose(0, 1)[None],
             keys[:, :, :seen],

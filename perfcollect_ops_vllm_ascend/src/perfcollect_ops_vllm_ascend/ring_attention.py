@@ -76,16 +76,16 @@ def bind_torch(case: Case, inputs: Inputs) -> Kernel:
 def _attend(q: Tensor, k: Tensor, v: Tensor, scale: float, causal: bool) -> tuple[Tensor, Tensor]:
     """Attend [N,q,192] to [N,kv,192]; returns ([N,q,128], log-sum-exp [N,q], which SDPA does not give)."""
     import torch
-    from torch.nn.attention.bias import causal_lower_right
     from torch.nn.functional import scaled_dot_product_attention
 
     rows, total = q.shape[1], k.shape[1]
-    bias = causal_lower_right(rows, total) if causal and rows > 1 else None
-    out = scaled_dot_product_attention(q[None], k[None], v[None], attn_mask=bias, scale=scale)[0]
-    scores = torch.bmm(q, k.transpose(1, 2)).float() * scale
+    visible = None
     if causal and rows > 1:
-        hidden = torch.ones(rows, total, dtype=torch.bool, device=q.device).triu(total - rows + 1)
-        scores.masked_fill_(hidden, -torch.inf)
+        visible = torch.ones(rows, total, dtype=torch.bool, device=q.device).tril(total - rows)
+    out = scaled_dot_product_attention(q[None], k[None], v[None], attn_mask=visible, scale=scale)[0]
+    scores = torch.bmm(q, k.transpose(1, 2)).float() * scale
+    if visible is not None:
+        scores.masked_fill_(~visible, -torch.inf)
     return out, scores.logsumexp(-1)
 
 
