@@ -17,7 +17,6 @@ from perfcollect_core import (
     OperatorSpec,
     Reference,
     Row,
-    Signature,
     Skip,
     Slot,
     TensorSpec,
@@ -26,11 +25,11 @@ from perfcollect_core import (
     default_case,
     read_examples,
 )
-from perfcollect_core.cases import Param
 
-from .int4_packing import PER_WORD, pack_int4
+from .dynamic_quant_modes import find_destination, input_misfit
+from .int4_packing import pack_int4
 from .precision import PACKED, QUANTISED, quantised_reference
-from .row_checks import describe, float_row, read_signature, refuse_dtypes, row_cells
+from .row_checks import float_row, read_signature, refuse_dtypes, row_cells
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -101,66 +100,12 @@ def perfcollect_make_case(spec: OperatorSpec, row: Row) -> Case | Skip:
     refused = refuse_dtypes(spec, signature, words)
     if refused:
         return refused
-    reason = _input_misfit(signature)
-    resolved = reason or _destination(signature)
+    reason = input_misfit(signature)
+    resolved = reason or find_destination(signature)
     if isinstance(resolved, str):
         return Skip.invalid(f"{spec.name}: {resolved}")
     params, assumptions = resolved
     return default_case(spec, row, params=params, assumptions=assumptions)
-
-
-def _input_misfit(signature: Signature) -> str | None:
-    x, smooth, index = (signature.input(slot) for slot in range(3))
-    shape = x.shape or ()
-    if len(shape) < 2:
-        return f"input slot 0 'x' is {describe(x)}, expected two dimensions at least"
-    if not smooth.is_absent and (
-        len(smooth.shape or ()) not in (1, 2) or (smooth.shape or (0,))[-1] != shape[-1]
-    ):
-        return f"input slot 1 'smooth_scales' is {describe(smooth)}, expected {shape[-1]} (D) or E,{shape[-1]} (E,D)"
-    grouped = len(smooth.shape or ()) == 2
-    if grouped and index.shape != (smooth.shape or ())[:1]:
-        return f"input slot 2 'group_index' is {describe(index)}, expected {(smooth.shape or (0,))[0]} (E)"
-    if not grouped and not index.is_absent:
-        return f"input slot 2 'group_index' is {describe(index)}, it goes with smooth_scales (E,D) only"
-    return None
-
-
-def _destination(signature: Signature) -> tuple[dict[str, Param], list[str]] | str:
-    x, y, scale = signature.input(0), signature.output(0), signature.output(1)
-    shape, notes = x.shape or (), []
-    if y.is_absent:
-        notes.append("y=INT8 (not recorded)")
-    packed = y.dtype in ("INT4", "INT32")
-    unpacked = (*(y.shape or ())[:-1], (y.shape or (0,))[-1] * (PER_WORD if y.dtype == "INT32" else 1))
-    if not y.is_absent and unpacked != shape:
-        return f"output slot 0 is {describe(y)} {y.dtype}, expected {describe(x)}, or D/8 packed in INT32"
-    if packed and shape[-1] % PER_WORD:
-        return f"input slot 0 'x' is {describe(x)}, expected D in multiples of {PER_WORD} for INT4"
-    modes = _fitting_modes(shape, scale)
-    if not modes:
-        wanted = ",".join(map(str, shape[:-1]))
-        return f"output slot 1 is {describe(scale)}, expected {wanted} per token, 1 per tensor or one per channel"
-    if len(modes) > 1:
-        notes.append(f"quant_mode={modes[0]} (scale fits {' and '.join(modes)})")
-    if scale.is_absent:
-        notes.append("quant_mode=pertoken (scale not recorded)")
-    asymmetric = not signature.output(2).is_absent
-    params: dict[str, Param] = {
-        "dst": "INT4" if packed else "INT8",
-        "quant_mode": modes[0],
-        "asymmetric": asymmetric,
-    }
-    return params, notes
-
-
-def _fitting_modes(shape: tuple[int, ...], scale: TensorSpec) -> list[str]:
-    if scale.is_absent or scale.shape in (shape[:-1], (*shape[:-1], 1)):
-        per_channel = scale.shape == (*shape[:-2], shape[-1])
-        return ["pertoken", "perchannel"] if per_channel else ["pertoken"]
-    if scale.shape == (1,):
-        return ["pertensor"]
-    return ["perchannel"] if scale.shape in ((*shape[:-2], shape[-1]), (*shape[:-2], 1, shape[-1])) else []
 
 
 def perfcollect_estimate_cost(case: Case) -> Cost:

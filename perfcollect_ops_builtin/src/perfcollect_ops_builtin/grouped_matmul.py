@@ -24,12 +24,13 @@ from perfcollect_core import (
 )
 
 from .group_lists import GROUP_COLUMNS, GroupPolicy, busy_groups, group_spans, make_group_list, read_policy
+from .grouped_forms import factor_misfit, form_dtypes, form_misfit
 from .grouped_products import bind_groups, grouped_reference
 from .grouped_weights import GroupedShape, solve_grouped
 from .matrix_layouts import case_sizes, logical_matrix
 from .nz_weights import cast_to_nz
 from .packed_scales import ascend_scale, pack_scales
-from .precision import FLOATS, product_tolerance, quantised_reference
+from .precision import product_tolerance, quantised_reference
 from .row_checks import describe, read_signature, refuse_dtypes, row_cells
 
 if TYPE_CHECKING:
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
 
     from perfcollect_core import ValueMaker
 
-_OUTPUTS = (*FLOATS, "INT8", "INT32")
 _OPTIONAL = ("bias", "scale", "antiquant_scale", "antiquant_offset", "per_token_scale")
 _BF16 = "DT_BF16;DT_BF16"
 
@@ -97,7 +97,7 @@ def perfcollect_make_case(spec: OperatorSpec, row: Row) -> Case | Skip:
         return Skip(
             f"{spec.name}: {len(signature.inputs)} input slots, lists of several tensors are not replayed"
         )
-    refused = refuse_dtypes(spec, signature, _dtypes(signature))
+    refused = refuse_dtypes(spec, signature, form_dtypes(signature))
     if refused:
         return refused
     resolved = _resolve(signature, row)
@@ -113,7 +113,7 @@ def perfcollect_make_case(spec: OperatorSpec, row: Row) -> Case | Skip:
     for index, slot in enumerate(spec.inputs):
         tensor = signature.input(index)
         if slot.name in _OPTIONAL and not tensor.is_absent:
-            reason = _misfit(slot.name, index, tensor, m, k, n, groups)
+            reason = factor_misfit(slot.name, index, tensor, m, k, n, groups)
             if reason:
                 return Skip.invalid(f"{spec.name}: {reason}")
             tensors[slot.name] = tensor
@@ -134,16 +134,6 @@ def perfcollect_make_case(spec: OperatorSpec, row: Row) -> Case | Skip:
     return default_case(spec, row, tensors=tensors, params=params, assumptions=assumptions)
 
 
-def _dtypes(signature: Signature) -> dict[str, tuple[str, ...]]:
-    words: dict[str, tuple[str, ...]] = {"x": (*FLOATS, "INT8"), "y": _OUTPUTS, "group_list": ("INT64",)}
-    words["weight"] = ("INT8",) if signature.input(0).dtype == "INT8" else (*FLOATS, "INT8")
-    words["bias"] = ("INT32", *FLOATS)
-    words["scale"] = ("BF16", "FLOAT", "INT64", "UINT64")
-    words["antiquant_scale"] = words["antiquant_offset"] = FLOATS
-    words["per_token_scale"] = ("FLOAT",)
-    return words
-
-
 def _resolve(signature: Signature, row: Row) -> tuple[GroupedShape, GroupPolicy] | str:
     x, weight, y, listed = (signature.input(0), signature.input(1), signature.output(), signature.input(7))
     if len(y.shape or ()) != 2:
@@ -152,7 +142,7 @@ def _resolve(signature: Signature, row: Row) -> tuple[GroupedShape, GroupPolicy]
     shape = solve_grouped(x, weight, m, n, what="the output")
     if isinstance(shape, str):
         return f"{shape} (the row describes a whole MoE layer)" if row.get("Num Experts") else shape
-    reason = _quantisation(signature)
+    reason = form_misfit(signature)
     if reason:
         return reason
     groups = shape.groups
@@ -165,49 +155,6 @@ def _resolve(signature: Signature, row: Row) -> tuple[GroupedShape, GroupPolicy]
         return f"input slot 7 'group_list' is {describe(listed)}: lists of pairs go with INT8 x only, not {x.dtype}"
     policy = read_policy(row, groups=groups, rows=m, sparse=sparse)
     return policy if isinstance(policy, str) else (shape, policy)
-
-
-def _quantisation(signature: Signature) -> str | None:
-    """Say which dtypes and optional inputs of the row do not go together."""
-    x, weight, y, offset = (signature.input(0), signature.input(1), signature.output(), signature.input(4))
-    bias, scale, antiquant, per_token = (signature.input(slot) for slot in (2, 3, 5, 8))
-    if not offset.is_absent:
-        return f"input slot 4 'offset' is {describe(offset)}, the kernel takes none"
-    if x.dtype != "INT8":
-        if not (scale.is_absent and per_token.is_absent):
-            return (
-                f"input slot 3 'scale' or 8 'per_token_scale' is recorded beside x {x.dtype}, expected INT8"
-            )
-        if antiquant.is_absent == (weight.dtype == "INT8"):
-            return f"input slot 5 'antiquant_scale' is {describe(antiquant)} beside an {weight.dtype} weight"
-        if y.dtype != x.dtype or (weight.dtype not in (x.dtype, "INT8")):
-            return (
-                f"output slot 0 is {y.dtype}, expected one dtype with x {x.dtype} and weight {weight.dtype}"
-            )
-        return None
-    if not antiquant.is_absent:
-        return f"input slot 5 'antiquant_scale' is {describe(antiquant)} beside x INT8, expected a float x"
-    if scale.is_absent != (y.dtype == "INT32"):
-        return f"input slot 3 'scale' is {describe(scale)} for {y.dtype} output, expected one unless INT32"
-    if y.dtype == "INT8" and scale.dtype not in ("INT64", "UINT64"):
-        return f"input slot 3 'scale' is {scale.dtype} for INT8 output, expected INT64"
-    if not per_token.is_absent and scale.dtype not in ("BF16", "FLOAT"):
-        return f"input slot 3 'scale' is {scale.dtype or 'blank'} beside a per_token_scale, expected BF16 or FLOAT"
-    if y.dtype == "INT32" and bias.dtype not in ("", "INT32"):
-        return f"input slot 2 'bias' is {bias.dtype} for INT32 output, expected INT32"
-    return None
-
-
-def _misfit(name: str, index: int, tensor: TensorSpec, m: int, k: int, n: int, groups: int) -> str | None:
-    shape = tensor.shape or ()
-    if name == "per_token_scale":
-        fits, wanted = tensor.numel == m, f"{m} (M)"
-    elif name.startswith("antiquant"):
-        fits = shape == (groups, n) or (len(shape) == 3 and shape[::2] == (groups, n) and k % shape[1] == 0)
-        wanted = f"{groups},{n} (E,N) or {groups},G,{n} with G dividing K={k}"
-    else:
-        fits, wanted = shape == (groups, n), f"{groups},{n} (E,N)"
-    return None if fits else f"input slot {index} {name!r} is {describe(tensor)}, expected {wanted}"
 
 
 def perfcollect_estimate_cost(case: Case) -> Cost:
