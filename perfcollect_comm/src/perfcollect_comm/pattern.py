@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from .plan import Config
@@ -9,15 +10,24 @@ from .plan import Config
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["expected_output", "input_pattern", "refills"]
+__all__ = ["expected_output", "input_pattern", "refill_interval"]
 
 #: The largest sum of a reduction: bfloat16 and int8 hold it exactly.
 _LARGEST_SUM = 7
 
 
-def refills(config: Config) -> bool:
-    """Say whether the input must be restored before each call: a sum in place grows until it is not finite."""
-    return config.op == "all_reduce"
+#: Largest finite value of the floating-point message dtypes; integers wrap and need no care.
+_LARGEST_VALUE = {"bfloat16": 3.3e38, "float16": 65504.0, "float32": 3.4e38}
+
+
+def refill_interval(config: Config) -> int:
+    """Return after how many calls in place the input must be restored so that sums stay finite, 0 for never.
+
+    As seldom as that: restoring takes ranks differently long, and the call after it times their waiting.
+    """
+    if config.op != "all_reduce" or config.dtype not in _LARGEST_VALUE:
+        return 0
+    return max(1, int(math.log(_LARGEST_VALUE[config.dtype] / _LARGEST_SUM) / math.log(config.n)))
 
 
 def input_pattern(config: Config, rank: int, like: Tensor) -> Tensor:

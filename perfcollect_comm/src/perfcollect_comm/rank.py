@@ -19,7 +19,7 @@ import attrs
 
 from .backend import CommBackend
 from .control import Channel
-from .pattern import expected_output, input_pattern, refills
+from .pattern import expected_output, input_pattern, refill_interval
 from .plan import CommPlan, Config
 from .timers import time_calls
 
@@ -209,13 +209,17 @@ def _run(
 ) -> dict[str, object]:
     calls = int(str(message["calls"]))
     call = backend.bind(work.config, work.source, work.target, work.group)
-    refill = (lambda: work.source.copy_(work.pattern)) if refills(work.config) else None
+
+    def refill() -> None:
+        work.source.copy_(work.pattern)
 
     def enter() -> None:
         progress.entered += 1
 
     progress.in_collective = True
-    samples = time_calls(settings.timer, call, calls, refill, enter, backend.synchronize)
+    samples = time_calls(
+        settings.timer, call, calls, refill, refill_interval(work.config), enter, backend.synchronize
+    )
     if message["do"] == "warm":
         progress.in_collective = False
         return {"kind": "warm", "per_call_us": sum(samples) / len(samples)}

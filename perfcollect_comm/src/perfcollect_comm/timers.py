@@ -13,13 +13,14 @@ def time_calls(
     timer: str,
     call: Callable[[], object],
     repeat: int,
-    refill: Callable[[], object] | None,
+    refill: Callable[[], object],
+    refill_interval: int,
     enter: Callable[[], None],
     synchronize: Callable[[], None],
 ) -> list[float]:
     """Run *call* *repeat* times and return one duration each, in microseconds.
 
-    *refill* restores the input before each call, outside the number; *enter* counts a call as begun, before it may
+    *refill* restores the input every *refill_interval* calls (0: never), outside the number; *enter* counts a call as begun, before it may
     block. ``host`` takes the clock around a blocking call; ``event`` takes device events and waits once at the end, so
     that no host synchronisation lies inside a sample.
     """
@@ -28,20 +29,24 @@ def time_calls(
     gc.disable()
     try:
         if timer == "event":
-            return _event_samples(call, repeat, refill, enter, synchronize)
-        return _host_samples(call, repeat, refill, enter)
+            return _event_samples(call, repeat, refill, refill_interval, enter, synchronize)
+        return _host_samples(call, repeat, refill, refill_interval, enter)
     finally:
         if enabled:
             gc.enable()
 
 
 def _host_samples(
-    call: Callable[[], object], repeat: int, refill: Callable[[], object] | None, enter: Callable[[], None]
+    call: Callable[[], object],
+    repeat: int,
+    refill: Callable[[], object],
+    refill_interval: int,
+    enter: Callable[[], None],
 ) -> list[float]:
     clock = time.perf_counter_ns
     samples = []
-    for _ in range(repeat):
-        if refill is not None:
+    for index in range(repeat):
+        if refill_interval and index % refill_interval == 0:
             refill()
         enter()
         begin = clock()
@@ -53,15 +58,16 @@ def _host_samples(
 def _event_samples(
     call: Callable[[], object],
     repeat: int,
-    refill: Callable[[], object] | None,
+    refill: Callable[[], object],
+    refill_interval: int,
     enter: Callable[[], None],
     synchronize: Callable[[], None],
 ) -> list[float]:
     import torch
 
     pairs = [(torch.Event(enable_timing=True), torch.Event(enable_timing=True)) for _ in range(repeat)]
-    for begin, end in pairs:
-        if refill is not None:
+    for index, (begin, end) in enumerate(pairs):
+        if refill_interval and index % refill_interval == 0:
             refill()
         enter()
         begin.record()
