@@ -70,8 +70,8 @@ dist: install
 check: lint types test budget docs dist
 
 # Core's own tests where only core is installed and torch is not.
-test-core-alone: $(BIN)/python
-	PYTHON=$(BIN)/python tests/packaging/core_alone.sh
+test-core-alone: install
+	$(BIN)/python tests/support/isolated.py
 
 clean:
 	rm -rf dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

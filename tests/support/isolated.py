@@ -122,8 +122,10 @@ def main(arguments: list[str]) -> int:
         if absent.returncode == 0:
             print("torch is importable where it should not be", file=sys.stderr)
             return 1
+        # -I, because the repository root holds folders of the other distributions' names.
         command = [
             str(environment.python),
+            "-I",
             "-m",
             "pytest",
             "-q",

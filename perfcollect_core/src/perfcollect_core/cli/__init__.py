@@ -36,7 +36,8 @@ COMMANDS = {
         "run:run", "Replay the rows of a database, measure them and write the durations back."
     ),
     "trace-to-csv": LazyCommand(
-        "trace_to_csv:trace_to_csv", "Turn the trace of a TensorCast simulation into a table."
+        "trace_to_csv:trace_to_csv",
+        "Turn the Chrome trace of a TensorCast simulation into CSV, one row for each event.",
     ),
 }
 
