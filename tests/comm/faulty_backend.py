@@ -13,7 +13,12 @@ name = "faulty"
 library = gloo.library
 timers = gloo.timers
 # The other half of the protocol is gloo's own.
-environment, memory_bytes, missing = gloo.environment, gloo.memory_bytes, gloo.missing
+kernel_pattern, environment, memory_bytes, missing = (
+    gloo.kernel_pattern,
+    gloo.environment,
+    gloo.memory_bytes,
+    gloo.missing,
+)
 rank_environment, synchronize, torch_device = gloo.rank_environment, gloo.synchronize, gloo.torch_device
 
 

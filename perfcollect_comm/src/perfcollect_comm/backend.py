@@ -50,5 +50,8 @@ class CommBackend(Protocol):
     def synchronize(self) -> None:
         """Wait until the rank's device is idle."""
 
+    def kernel_pattern(self, config: Config) -> str:
+        """Return the pattern of the profiler's name of the kernel, empty where there is no ``kernel`` timer."""
+
     def environment(self) -> Mapping[str, str]:
         """Return versions and variables that belong to the numbers."""

@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from perfcollect_core.errors import DataError
+
 from .backend import CommBackend
 from .control import Channel
 from .pattern import expected_output, input_pattern, refill_interval
@@ -136,7 +138,11 @@ def _serve(
                 answer = {"kind": "ready", "reason": reason, "bytes": sent}
             else:
                 assert work is not None
-                answer = _run(work, message, settings, backend, progress)
+                try:
+                    answer = _run(work, message, settings, backend, progress)
+                except DataError as error:
+                    progress.in_collective = False
+                    answer = {"kind": "result", "samples_us": [], "wrong": 0, "reason": str(error)}
         send({**answer, "entered": progress.entered})
 
 
@@ -217,10 +223,19 @@ def _run(
         progress.entered += 1
 
     progress.in_collective = True
+    warming = message["do"] == "warm"
+    timer = "event" if warming and settings.timer == "kernel" else settings.timer
     samples = time_calls(
-        settings.timer, call, calls, refill, refill_interval(work.config), enter, backend.synchronize
+        timer,
+        call,
+        calls,
+        refill,
+        refill_interval(work.config),
+        enter,
+        backend.synchronize,
+        backend.kernel_pattern(work.config),
     )
-    if message["do"] == "warm":
+    if warming:
         progress.in_collective = False
         return {"kind": "warm", "per_call_us": sum(samples) / len(samples)}
     wrong = 0

@@ -154,6 +154,10 @@ def _measure(hub: Hub, config: Config, settings: SweepSettings, *, checked: bool
     wanted = int(settings.budget * 1e6 / max(per_call_us, 0.1))
     iterations = min(max(wanted, settings.min_iterations), settings.max_iterations)
     answers = ask({"do": "measure", "calls": iterations, "check": checked}, "result")
+    unseen = {rank: str(answer["reason"]) for rank, answer in answers.items() if answer.get("reason")}
+    if unseen:
+        rank, reason = min(unseen.items())
+        return ConfigOutcome(config, "failed", failure="not_observed", reason=f"rank {rank}: {reason}")
     samples = {rank: _numbers(answer["samples_us"]) for rank, answer in answers.items()}
     wrong = sum(int(str(answer["wrong"])) for answer in answers.values()) if checked else None
     if wrong:

@@ -6,6 +6,8 @@ import gc
 import time
 from collections.abc import Callable
 
+from .kernel_records import kernel_samples_us
+
 __all__ = ["time_calls"]
 
 
@@ -17,12 +19,14 @@ def time_calls(
     refill_interval: int,
     enter: Callable[[], None],
     synchronize: Callable[[], None],
+    kernel_pattern: str = "",
 ) -> list[float]:
     """Run *call* *repeat* times and return one duration each, in microseconds.
 
     *refill* restores the input every *refill_interval* calls (0: never), outside the number; *enter* counts a call as begun, before it may
     block. ``host`` takes the clock around a blocking call; ``event`` takes device events and waits once at the end, so
-    that no host synchronisation lies inside a sample.
+    that no host synchronisation lies inside a sample; ``kernel`` takes the profiler's records of the kernels that match
+    *kernel_pattern*.
     """
     # A collection of the garbage collector inside one rank's sample would show as skew of all.
     enabled = gc.isenabled()
@@ -30,6 +34,14 @@ def time_calls(
     try:
         if timer == "event":
             return _event_samples(call, repeat, refill, refill_interval, enter, synchronize)
+        if timer == "kernel":
+
+            def before(index: int) -> None:
+                if refill_interval and index % refill_interval == 0:
+                    refill()
+                enter()
+
+            return kernel_samples_us(call, repeat, before, synchronize, kernel_pattern)
         return _host_samples(call, repeat, refill, refill_interval, enter)
     finally:
         if enabled:

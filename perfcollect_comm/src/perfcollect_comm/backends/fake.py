@@ -49,5 +49,9 @@ def synchronize() -> None:
     return None
 
 
+def kernel_pattern(config: Config) -> str:
+    return ""
+
+
 def environment() -> Mapping[str, str]:
     return {"backend": "fake"}

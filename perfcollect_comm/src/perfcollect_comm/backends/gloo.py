@@ -58,6 +58,10 @@ def synchronize() -> None:
     return None
 
 
+def kernel_pattern(config: Config) -> str:
+    return ""
+
+
 def environment() -> Mapping[str, str]:
     import torch
 

@@ -72,6 +72,10 @@ def synchronize() -> None:
     torch.npu.synchronize()
 
 
+def kernel_pattern(config: Config) -> str:
+    return ""
+
+
 def environment() -> Mapping[str, str]:
     import torch
     import torch_npu

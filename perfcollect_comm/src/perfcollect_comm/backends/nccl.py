@@ -1,4 +1,4 @@
-"""NCCL on CUDA GPUs, timed with device events."""
+"""NCCL on CUDA GPUs, timed with device events or profiler records."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 name = "nccl"
 library = "nccl"
-timers = ("event",)
+timers = ("event", "kernel")
 
 
 def missing(ranks_here: int) -> Missing | None:
@@ -73,6 +73,13 @@ def synchronize() -> None:
     import torch
 
     torch.cuda.synchronize()
+
+
+def kernel_pattern(config: Config) -> str:
+    names = {"all_reduce": "AllReduce", "all_gather": "AllGather", "reduce_scatter": "ReduceScatter"}
+    # NCCL builds all-to-all out of grouped sends and receives.
+    kernel = names.get(config.op, "Broadcast" if config.op == "broadcast" else "SendRecv")
+    return f"ncclDevKernel_{kernel}"
 
 
 def environment() -> Mapping[str, str]:
