@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import sys
+from types import ModuleType
+
 import numpy as np
 import pytest
 
 pytest.importorskip("torch")
 
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from perfcollect_core import Skip, example_row
+from perfcollect_core import Device, Skip, example_row
+from perfcollect_core.checking import difference
 from perfcollect_core.testing.conformance import OperatorConformance
 from perfcollect_core.testing.replay import host_for, make_row, replay
 from perfcollect_core.testing.stub_family import StubFamily
@@ -148,3 +153,46 @@ def test_any_valid_row_replays(shape, axes, beta, dtype):
     done = run(";".join(slots), ";".join([dtype] * len(slots)))
 
     assert done.wrong is None
+
+
+@pytest.mark.parametrize("beta", [True, False])
+def test_the_ascend_binding_calls_the_custom_operator_by_its_schema(beta, monkeypatch):
+    """A stand-in with vllm-ascend's schema: proves names, order and outputs, not the kernel."""
+    enabled = []
+    utils = ModuleType("vllm_ascend.utils")
+    utils.enable_custom_op = lambda: enabled.append(True)
+    monkeypatch.setitem(sys.modules, "vllm_ascend", ModuleType("vllm_ascend"))
+    monkeypatch.setitem(sys.modules, "vllm_ascend.utils", utils)
+    library = torch.library.Library("_C_ascend", "FRAGMENT")
+    library.define(
+        "npu_add_rms_norm_bias(Tensor x1, Tensor x2, Tensor gamma, Tensor? beta=None, float epsilon=1e-6)"
+        " -> (Tensor y, Tensor rstd, Tensor x)"
+    )
+
+    def kernel(x1, x2, gamma, beta=None, epsilon=1e-6):
+        x = x1 + x2
+        rstd = torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + epsilon)
+        y = x * rstd * gamma
+        return y if beta is None else y + beta, rstd, x
+
+    library.impl("npu_add_rms_norm_bias", kernel, "CPU")
+    slots = 4 if beta else 3
+    cells = example_row(
+        ";".join(["16,64", "16,64", "64", "64"][:slots]),
+        ";".join(["FLOAT"] * slots),
+        "16,64;16,1;16,64",
+        "FLOAT;FLOAT;FLOAT",
+    )
+    ascend = Device("ascend", 0, "cpu")
+    host = host_for("AddRmsNormBias", add_rms_norm_bias)
+    case = host.make_case(host.spec(), make_row("AddRmsNormBias", cells))
+    inputs = host.make_inputs(case, ascend)
+    reference = host.reference(case, inputs, ascend)
+
+    bound = host.bind_kernel(case, inputs, ascend)
+    outputs = bound.outputs(bound.call())
+
+    assert enabled == [True]
+    assert difference(outputs, reference) is None
+    assert outputs[1].shape == (16, 1)
+    library._destroy()
