@@ -69,6 +69,7 @@ class OperatorSpec:
         aliases: Other kernel types whose rows this operator replays and whose samples fill its rows.
         match_only: Samples fill rows but never append any (the MatMul family).
         kernels: Kernel types one call launches where that is more than ``name``.
+        required_columns: Columns its tables must have.
         key_columns: Metadata columns that tell rows of equal shapes apart.
         profile_columns: Columns ``parse`` adds.
         axes: Theory axes.
@@ -89,6 +90,7 @@ class OperatorSpec:
     aliases: tuple[str, ...] = ()
     match_only: bool = False
     kernels: tuple[str, ...] = ()
+    required_columns: tuple[str, ...] = ("Input Shapes", "Output Shapes")
     key_columns: tuple[str, ...] = ()
     profile_columns: tuple[ProfileColumn, ...] = ()
     axes: tuple[Axis, ...] = ()

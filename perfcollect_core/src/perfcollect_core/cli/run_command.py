@@ -20,6 +20,7 @@ from perfcollect_core.runner.options import RunOptions, decode_options
 from perfcollect_core.runner.plan import RunPlan, build_plan
 from perfcollect_core.runner.run_dir import database_of, find_run, new_run_dir
 from perfcollect_core.runner.settings import CaseResult
+from perfcollect_core.runner.table_choice import what_to_do
 from perfcollect_core.tables.identity import check_identity, read_identity
 from perfcollect_core.tables.layout import DatabaseOptions, locate_database
 
@@ -80,6 +81,8 @@ class RunCommand:
         )
         for table, why in plan.unreadable.items():
             warn(f"{table} is left out: {why}")
+        for table in plan.unclaimed:
+            warn(what_to_do(table))
         started = datetime.now(timezone.utc)
         with progress(len(plan.cases), "cases") as bar:
             outcome = self._execute(plan, context, bar)

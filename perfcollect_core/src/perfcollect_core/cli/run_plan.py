@@ -7,6 +7,7 @@ from pathlib import Path
 
 from perfcollect_core.environment import Probe
 from perfcollect_core.runner.plan import RunPlan
+from perfcollect_core.runner.table_choice import what_to_do
 
 from .output import format_table
 
@@ -40,6 +41,7 @@ def plan_document(plan: RunPlan, database: Path, probe: Probe) -> dict[str, obje
             for table in plan.tables
         ],
         "unreadable": dict(plan.unreadable),
+        "unclaimed": list(plan.unclaimed),
         "left_by_limit": plan.left,
         "measured_before": plan.done,
         "given_up_before": plan.denied,
@@ -79,6 +81,7 @@ def plan_lines(plan: RunPlan, database: Path, probe: Probe) -> list[str]:
         for (reason, kind), count in _skips(plan, table).most_common():
             lines.append(f"{table.operator}: {count} rows {kind}: {reason}")
     lines += [f"{name} cannot be read: {why}" for name, why in plan.unreadable.items()]
+    lines += [what_to_do(name) for name in plan.unclaimed]
     if plan.left:
         lines.append(f"{plan.left} further cases are beyond --limit")
     if plan.done or plan.denied:

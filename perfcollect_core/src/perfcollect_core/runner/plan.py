@@ -11,17 +11,18 @@ import attrs
 from perfcollect_core.cases import Case, Row, RowRef, RunRequest, Skip
 from perfcollect_core.discovery import operator_name, plugin_index
 from perfcollect_core.environment import DeviceFamily
-from perfcollect_core.errors import DataError, TableError, UsageError
+from perfcollect_core.errors import TableError
 from perfcollect_core.host import OperatorHost, compose
 from perfcollect_core.loading import LoadedPlugin, load_provider
 from perfcollect_core.specs import OperatorSpec
-from perfcollect_core.tables.read import is_collective_table, read_table, table_paths
+from perfcollect_core.tables.read import read_table
 
 from .options import RunOptions
 from .protocol import PluginRef
 from .selection import parse_rows, select_rows
+from .table_choice import choose_tables
 
-__all__ = ["PlannedCase", "PlannedTable", "RunPlan", "build_plan", "choose_tables"]
+__all__ = ["PlannedCase", "PlannedTable", "RunPlan", "build_plan"]
 
 #: What a launch costs beside its arithmetic, and the speeds predictions start from; a run corrects them by what it sees.
 _CASE_SECONDS = 0.05
@@ -62,7 +63,7 @@ class PlannedCase:
 class RunPlan:
     """Everything a run decided before it starts a worker.
 
-    ``cases`` are in measuring order; ``left`` counts those beyond ``--limit``; ``done`` those an earlier part of the run
+    ``unclaimed`` are tables no operator replays; ``cases`` are in measuring order; ``left`` counts those beyond ``--limit``; ``done`` those an earlier part of the run
     measured, ``denied`` those it gave up on.
     """
 
@@ -70,6 +71,7 @@ class RunPlan:
     cases: tuple[PlannedCase, ...]
     skips: tuple[tuple[PlannedTable, Row, Skip], ...]
     unreadable: Mapping[str, str]
+    unclaimed: tuple[str, ...] = ()
     left: int = 0
     done: int = 0
     denied: int = 0
@@ -95,45 +97,6 @@ class RunPlan:
         return f"nothing to do: {shown}" + ("; --update-mode all measures them again" if again else "")
 
 
-def choose_tables(database: Path, options: RunOptions) -> tuple[list[tuple[Path, str]], bool]:
-    """Return the tables to replay with the operator of each (as typed), and whether they were named.
-
-    Raises:
-        DataError: An operator was named that has no table.
-        UsageError: ``--table`` names a file that is not there.
-    """
-    present = {path.name: path for path in table_paths(database)}
-    chosen: list[tuple[Path, str]] = []
-    for file, operator in options.tables.items():
-        name = file if file.endswith(".csv") else f"{file}.csv"
-        if name not in present:
-            raise UsageError(f"--table {file}={operator}: no table {name} in {database}")
-        chosen.append((present[name], operator))
-    for text in options.operators:
-        name = f"{operator_name(text)[1]}.csv"
-        if name in present:
-            chosen.append((present[name], text))
-            continue
-        # The operator's name is checked first: a misspelt one deserves suggestions, not a list of files.
-        plugin_index().require("operators", operator_name(text)[1], operator_name(text)[0])
-        if is_collective_table(Path(name)):
-            raise UsageError(f"{name} is a table of collectives", hint="perfcollect comm measures those")
-        raise DataError(
-            f"operator {operator_name(text)[1]!r} has no table in {database}, expected {name}",
-            hint=f"there are {_listed(present)}; perfcollect db init makes one",
-        )
-    if chosen:
-        return list(dict.fromkeys(chosen)), True
-    known = set(plugin_index().names("operators"))
-    return [(path, path.stem) for path in present.values() if path.stem in known], False
-
-
-def _listed(names: Collection[str]) -> str:
-    ordered = sorted(names)
-    shown = ", ".join(ordered[:8]) or "none"
-    return f"{shown} and {len(ordered) - 8} more" if len(ordered) > 8 else shown
-
-
 def build_plan(
     database: Path,
     options: RunOptions,
@@ -157,21 +120,22 @@ def build_plan(
         TableError: A named table cannot be read.
     """
     numbers = parse_rows(options.rows) if options.rows is not None else None
-    chosen, named = choose_tables(database, options)
+    choice = choose_tables(database, options)
     tables: list[PlannedTable] = []
     unreadable: dict[str, str] = {}
-    for path, text in chosen:
-        try:
-            table = read_table(path)
-        except TableError as error:
-            if named:
-                raise
-            unreadable[path.name] = str(error)
-            continue
+    for path, text in choice.tables:
         distribution, name = operator_name(text)
         provider = plugin_index().require("operators", name, distribution)
         loaded = load_provider(provider)
         host = compose(loaded, family, wrappers)
+        spec = host.spec()
+        try:
+            table = read_table(path, required=spec.required_columns)
+        except TableError as error:
+            if choice.named:
+                raise
+            unreadable[path.name] = f"{error} ({error.hint})" if error.hint else str(error)
+            continue
         selected, not_needed = select_rows(
             table.rows,
             numbers=numbers,
@@ -185,13 +149,14 @@ def build_plan(
                 provider=loaded.provider,
                 ref=PluginRef(name, provider.value, loaded.provider),
                 host=host,
-                spec=host.spec(),
+                spec=spec,
                 selected=tuple(selected),
                 rows=len(table.rows),
                 not_needed=not_needed,
             )
         )
-    return _plan_cases(tables, unreadable, options, family, done, denied)
+    plan = _plan_cases(tables, unreadable, options, family, done, denied)
+    return attrs.evolve(plan, unclaimed=choice.unclaimed)
 
 
 def _plan_cases(
