@@ -61,8 +61,5 @@ class ScriptedCuda:
             self.spins.append(cycles / self.cycles_per_us)
             self.queue(cycles / self.cycles_per_us)
 
-    def synchronize(self) -> None:
-        self.host_us = max(self.host_us, self.device_us)
-
     def now(self) -> float:
         return self.host_us * 1e-6

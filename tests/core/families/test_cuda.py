@@ -80,6 +80,21 @@ def test_spins_are_bounded_when_queueing_blocks():
     assert max(gpu.spins[2:]) == pytest.approx(20_000.0, rel=0.01)
 
 
+def test_a_compiling_first_call_does_not_lengthen_later_spins():
+    gpu = ScriptedCuda(launch_us=5.0)
+    clock = clock_of(gpu)
+    run = gpu.kernel(50.0)
+    costs = iter([15_000.0])
+
+    def call() -> None:
+        gpu.host_us += next(costs, 0.0)
+        run()
+
+    clock.take(call, 4, 1, None)
+
+    assert gpu.spins[-1] == pytest.approx(1.5 * 5.0, rel=0.01)
+
+
 def test_the_host_waits_once_for_many_samples():
     gpu = ScriptedCuda()
     clock = clock_of(gpu)

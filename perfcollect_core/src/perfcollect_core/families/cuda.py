@@ -181,9 +181,6 @@ class _TorchRuntime:
         if self._sleep is not None:
             self._sleep(cycles)
 
-    def synchronize(self) -> None:
-        self._cuda.synchronize()
-
 
 @lru_cache(maxsize=8)
 def _clock(index: int) -> EventClock:

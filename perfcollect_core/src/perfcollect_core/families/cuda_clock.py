@@ -41,8 +41,6 @@ class CudaRuntime(Protocol):
     def spin(self, cycles: int) -> None:
         """Queue a kernel that spins for *cycles*; may do nothing."""
 
-    def synchronize(self) -> None: ...
-
 
 class EventClock:
     """A :class:`~.sampling.Clock` of pairs of events.
@@ -95,7 +93,6 @@ class EventClock:
             for start, end in self._pairs[:queued]:
                 # The resolution of an event is half a microsecond; a shorter launch is not free.
                 durations.append(max(start.elapsed_time(end) * 1000, 0.5) / inner)
-        self._runtime.synchronize()
         return durations
 
     def _queue_sample(

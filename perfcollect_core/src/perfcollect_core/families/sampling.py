@@ -133,7 +133,6 @@ def measure_samples(kernel: Kernel, plan: Plan, clock: Clock, eviction: Eviction
         plan.cache,
         evicted_bytes=evict.evicted_bytes if evict else 0,
         cache_bytes=evict.cache_bytes if evict else None,
-        batched=inner > 1,
     )
     flags = list(readings.flags())
     if warning:
@@ -241,10 +240,7 @@ def _repeat(
                 return durations, "budget", readings
         # Wall time, not the sample: a flush before it can cost far more.
         per_sample = max((ended - began) / chunk, 1e-7)
-        affordable = _CHUNK_SECONDS
-        if plan.repeat is None:
-            affordable = min(affordable, plan.max_seconds - (ended - started))
-        chunk = max(1, min(target - len(durations), int(affordable / per_sample)))
+        chunk = max(1, min(target - len(durations), int(_CHUNK_SECONDS / per_sample)))
 
 
 def _out_of_time(count: int, last_seconds: float, spent: float, plan: Plan) -> bool:
