@@ -16,6 +16,7 @@ from perfcollect_core.environment import Device, DeviceInfo, Launch, Missing, Pr
 from perfcollect_core.measurements import Kernel, Plan, Samples
 from perfcollect_core.values import TORCH_DTYPES
 
+from .cpu_facts import usable_threads
 from .cuda_clock import CudaEvent, EventClock, l2_eviction
 from .cuda_health import DeviceHealth, open_health
 from .launching import run_child, thread_env, torchrun_argv, worker_env
@@ -112,7 +113,8 @@ def default_plan() -> Plan:
 
 def launch(argv: Sequence[str], ranks: int, device: int, run_dir: Path) -> Launch:
     """Return the worker's command; several ranks run under torchrun, one GPU each."""
-    env = {**worker_env(), **_ENV, **thread_env(1)}
+    # The host only draws inputs; a few threads do, and eight workers leave the machine usable.
+    env = {**worker_env(), **_ENV, **thread_env(max(1, min(4, usable_threads() // ranks)))}
     return Launch(torchrun_argv(argv, ranks) if ranks > 1 else tuple(argv), env)
 
 
