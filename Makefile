@@ -8,7 +8,8 @@ PYTEST_ARGS ?=
 # src/ layouts need no help from the current directory, and must not get any.
 export PYTHONSAFEPATH := 1
 
-.PHONY: help venv install demo test lint types budget bench docs dist check test-core-alone clean
+.PHONY: help venv install demo test lint types budget bench docs dist check test-core-alone clean \
+	drill-kill drill-faults drill-writes
 
 help:
 	@echo "make demo    set up, then replay the bundled sample database on the CPU"
@@ -55,6 +56,16 @@ budget: install
 # Every figure of the speed targets but parsing's; BENCH_ARGS=--full for the long form.
 bench: install
 	$(BIN)/python benchmarks/run_all.py $(BENCH_ARGS)
+
+# The long forms of what tests do in short: kill -9, injected faults, failing writes (DRILL_ARGS="--kills 20").
+drill-kill: install
+	$(BIN)/python tests/drills/kill.py $(DRILL_ARGS)
+
+drill-faults: install
+	$(BIN)/python tests/drills/faults.py $(DRILL_ARGS)
+
+drill-writes: install
+	$(BIN)/python tests/drills/writes.py $(DRILL_ARGS)
 
 # Every hook, option and example of the documentation as it is in the program.
 docs: install

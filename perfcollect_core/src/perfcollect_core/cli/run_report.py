@@ -8,6 +8,8 @@ from contextlib import suppress
 from datetime import datetime, timezone
 from pathlib import Path
 
+import attrs
+
 from perfcollect_core.cases import Outcome, Row
 from perfcollect_core.errors import PerfcollectError
 from perfcollect_core.reports.files import write_reports
@@ -177,8 +179,9 @@ def finish(summary: RunSummary, context: RunContext, outcome: RunOutcome, output
     except (PerfcollectError, OSError) as error:
         failure = error
         code = code if code not in (0, 3, 4) else 1
+        summary = attrs.evolve(summary, exit_code=code)
     emit(
-        {**status_document(summary), "exit_code": code, "report": str(report) if report else None},
+        {**status_document(summary), "report": str(report) if report else None},
         lambda: "\n".join(summary_lines(summary, str(report) if report else None)),
         output_format,
     )

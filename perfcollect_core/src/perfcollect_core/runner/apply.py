@@ -62,7 +62,7 @@ def apply_run(directory: Path) -> AppliedRun:
         with database_lock(database, wait_seconds=LOCK_WAIT_SECONDS):
             adopt_identity(database, family=family, device=device, versions=state.run.get("versions", {}))
             for name, changes in by_table.items():
-                result = patch_table(database / name, changes)
+                result = patch_table(database / name, changes, required=())
                 tables[name] = result.updated
                 updated += result.updated
                 unchanged += result.unchanged

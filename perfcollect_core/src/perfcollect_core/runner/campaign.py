@@ -34,7 +34,6 @@ class CampaignResult:
     stopped: dict[str, str] = attrs.field(factory=dict)
     environments: list[Mapping[str, str]] = attrs.field(factory=list)
     notes: list[str] = attrs.field(factory=list)
-    workers_started: int = 0
 
 
 def run_campaign(
@@ -83,14 +82,14 @@ def run_campaign(
             # Ranks of one case share all devices: two such cases at once would disturb each other.
             devices if ranks == 1 else devices[:1],
             ranks=ranks,
-            first_worker=first_worker + campaign.workers_started,
+            first_worker=first_worker,
             started=started,
             on_result=collect,
             on_idle=on_idle,
         )
         with _interrupts(session, announce):
             session.run()
-        started = session.started
+        started, first_worker = session.started, session.next_worker
         _gather(campaign, session, settings)
     return campaign
 
@@ -107,7 +106,6 @@ def _gather(campaign: CampaignResult, session: Session, settings: SessionSetting
     campaign.left += [job.planned for job in session.left]
     campaign.stop_reason = session.stop_reason
     campaign.environments += session.environments
-    campaign.workers_started += session.workers_started
     campaign.notes += session.notes
     for operator, failure in session.queue.stopped.items():
         campaign.stopped[operator] = failure

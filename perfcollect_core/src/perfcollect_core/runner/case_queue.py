@@ -93,7 +93,7 @@ class CaseQueue:
                     return job
         if self._waiting:
             return self._waiting.popleft()
-        if self._deferred and born >= self._behind.get(self._deferred[0].operator, 0):
+        if self._deferred and (served == 0 or born >= self._behind.get(self._deferred[0].operator, 0)):
             return self._deferred.popleft()
         return None
 

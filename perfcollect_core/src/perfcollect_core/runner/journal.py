@@ -99,6 +99,16 @@ class Journal:
                 self._wanted = self._size
                 self._changed.notify_all()
 
+    @property
+    def size(self) -> int:
+        """Bytes written so far."""
+        return self._size
+
+    @property
+    def flushed(self) -> int:
+        """Bytes that are on disk."""
+        return self._flushed
+
     def sync(self) -> None:
         """Wait until every line is on disk.
 

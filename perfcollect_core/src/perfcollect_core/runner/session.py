@@ -11,18 +11,16 @@ from .deadlines import Deadlines
 from .execution import Ended, Executor, Said
 from .failures import describe_exit
 from .journal import Journal
-from .orders import case_message, setup_message, worker_order
+from .orders import setup_message
 from .protocol import Message
 from .settings import CaseResult, SessionSettings
 from .slots import PROBES, Slot
+from .supply import Supplier
 from .verdicts import Verdicts
 
 __all__ = ["Session", "StopReason"]
 
 StopReason = Literal["", "budget", "interrupted", "fail_fast", "no_device"]
-
-#: Cases this short leave a worker idle while the next one travels, so it is sent ahead.
-_PREFETCH_BELOW_SECONDS = 0.05
 
 
 class Session:
@@ -50,12 +48,19 @@ class Session:
         self._journal = journal
         self._on_idle = on_idle
         self._slots = [Slot(device, ranks) for device in devices]
-        self._by_worker: dict[int, Slot] = {}
-        #: When the first worker was ready, where an earlier session did not set it: budgets count from there.
-        self.started = started
         self._deadlines = Deadlines(settings.plan, settings.case_timeout)
         self._killed = False
         self.queue = CaseQueue(jobs)
+        self._supplier = Supplier(
+            settings,
+            executor,
+            self.queue,
+            self._deadlines,
+            self._slots,
+            next_worker=first_worker,
+            started=started,
+        )
+        self._by_worker = self._supplier.by_worker
         self._verdicts = Verdicts(
             settings,
             journal,
@@ -66,10 +71,18 @@ class Session:
         self.stop_reason: StopReason = ""
         self.environments: list[Mapping[str, str]] = []
         self.notes: list[str] = []
-        self.first_worker = first_worker
-        self.workers_started = 0
         #: Jobs that were not run: the budget, an interrupt, no device.
         self.left: list[Job] = []
+
+    @property
+    def started(self) -> float | None:
+        """When the first worker was ready."""
+        return self._supplier.started
+
+    @property
+    def next_worker(self) -> int:
+        """The number the next worker would have."""
+        return self._supplier.next_worker
 
     def stop(self, reason: StopReason) -> None:
         """Hand out no more cases; those in flight go on."""
@@ -90,14 +103,20 @@ class Session:
                 for event in self._executor.events(self._patience()):
                     self._handle(event)
                 self._watch()
+                self._verdicts.deliver()
                 if self._settings.fail_fast and self._verdicts.failures:
                     self.stop("fail_fast")
-                for slot in self._slots:
-                    self._supply(slot)
+                self._supply()
                 self._on_idle()
+            self._verdicts.deliver(wait=True)
         finally:
             self._release()
         self.left = [job for slot in self._slots for job in slot.take_inflight()] + self.queue.drain()
+
+    def _supply(self) -> None:
+        for slot in self._slots:
+            if not self.stop_reason and not self._supplier.supply(slot):
+                self.stop("budget")
 
     def _finished(self) -> bool:
         if self._killed:
@@ -120,7 +139,8 @@ class Session:
         """Let the workers go and wait until they are gone."""
         for slot in self._slots:
             if slot.state in ("starting", "ready"):
-                self._executor.stop(slot.worker, force=self._killed or bool(slot.inflight))
+                idle = slot.state == "ready" and not slot.inflight
+                self._executor.stop(slot.worker, force=self._killed or not idle)
                 slot.state = "ending"
         limit = time.monotonic() + self._settings.exit_seconds + 5.0
         while any(slot.state == "ending" for slot in self._slots) and time.monotonic() < limit:
@@ -160,8 +180,8 @@ class Session:
     def _ready(self, slot: Slot, message: Message) -> None:
         slot.state, slot.failed_starts, slot.deadline = "ready", 0, float("inf")
         slot.core = message["core"]
-        if self.started is None:
-            self.started = time.monotonic()
+        if self._supplier.started is None:
+            self._supplier.started = time.monotonic()
         facts = message["environment"]
         if facts not in self.environments:
             self.environments.append(facts)
@@ -184,7 +204,7 @@ class Session:
         now = time.monotonic()
         self._deadlines.learn(job, now - slot.began_at)
         slot.note_duration(now - slot.began_at)
-        self._begin_next(slot, now)
+        self._supplier.begin_next(slot, now)
         if failed:
             where = f"rank {rank}: " if slot.ranks > 1 else ""
             self._verdicts.failed(
@@ -200,10 +220,6 @@ class Session:
         else:
             self._verdicts.visited(slot, job, results)
         slot.previous = job
-
-    def _begin_next(self, slot: Slot, now: float) -> None:
-        slot.began_at = now
-        slot.deadline = now + self._deadlines.of(slot.inflight[0]) if slot.inflight else float("inf")
 
     def _worker_ended(self, slot: Slot, event: Ended) -> None:
         del self._by_worker[event.worker]
@@ -230,8 +246,6 @@ class Session:
             self.notes.append(
                 f"device {slot.device} was left alone after {PROBES} failed starts: {slot.complaint}"
             )
-
-    # Deadlines, starts, supply.
 
     def _watch(self) -> None:
         now = time.monotonic()
@@ -271,55 +285,3 @@ class Session:
             slot.state = "ending"
         else:
             self._by_worker.pop(slot.worker, None)
-
-    def _supply(self, slot: Slot) -> None:
-        if self.stop_reason or not len(self.queue):
-            return
-        if slot.state == "empty":
-            self._start(slot)
-        elif slot.state == "ready":
-            self._feed(slot)
-
-    def _start(self, slot: Slot) -> None:
-        slot.complaint = ""
-        order = worker_order(self._settings, slot, self.first_worker + self.workers_started)
-        self.workers_started += 1
-        worker = self._executor.start(order)
-        slot.started(worker, self.queue.age, time.monotonic() + Deadlines.START_SECONDS)
-        self._by_worker[worker] = slot
-
-    def _feed(self, slot: Slot) -> None:
-        others = [s.device for s in self._slots if s is not slot and s.state != "quarantined"]
-        while len(slot.inflight) < self._depth(slot):
-            job = self.queue.take(device=slot.device, served=slot.served, born=slot.born, others=others)
-            if job is None:
-                if (
-                    not slot.inflight
-                    and slot.served
-                    and self.queue.wants_fresh(device=slot.device, others=others)
-                ):
-                    self._executor.stop(slot.worker)
-                    slot.state = "ending"
-                return
-            if self._over_budget(job):
-                self.queue.give_back([job])
-                self.stop("budget")
-                return
-            self._send(slot, job)
-
-    def _depth(self, slot: Slot) -> int:
-        short = 0 < slot.busy_seconds < _PREFETCH_BELOW_SECONDS
-        return 2 if short and slot.ranks == 1 and len(self.queue) > 4 * len(self._slots) else 1
-
-    def _over_budget(self, job: Job) -> bool:
-        limit = self._settings.max_seconds
-        if limit is None:
-            return False
-        spent = time.monotonic() - (self.started or time.monotonic())
-        return spent >= limit or spent + self._deadlines.expected(job) > limit
-
-    def _send(self, slot: Slot, job: Job) -> None:
-        slot.inflight.append(job)
-        if len(slot.inflight) == 1:
-            self._begin_next(slot, time.monotonic())
-        self._executor.send(slot.worker, case_message(self._settings, job))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Collection, Mapping
 
 import attrs
@@ -38,6 +39,22 @@ class Verdicts:
     on_result: Callable[[CaseResult], None]
     usable: Callable[[], Collection[int]]
     failures: int = 0
+    #: Results with the size of the journal that must be on disk before anybody hears of them.
+    _undelivered: deque[tuple[int, CaseResult]] = attrs.field(factory=deque)
+
+    def deliver(self, *, wait: bool = False) -> None:
+        """Hand on the results that are on disk; with *wait* all of them are.
+
+        Raises:
+            JournalError: The disk does not take them.
+        """
+        if wait:
+            self.journal.sync()
+        while self._undelivered and self._undelivered[0][0] <= self.journal.flushed:
+            self.on_result(self._undelivered.popleft()[1])
+
+    def _announce(self, result: CaseResult) -> None:
+        self._undelivered.append((self.journal.size, result))
 
     def visited(self, slot: Slot, job: Job, results: Mapping[int, Message]) -> None:
         """Every rank came back with samples."""
@@ -71,7 +88,7 @@ class Verdicts:
         if job.suspect is not None:
             suspect = encode_row(job.suspect.planned.row.ref)
             self.journal.append({"kind": "suspect", "row": suspect, "failed_after_it": row}, durable=False)
-        self.on_result(CaseResult(job, Outcome("measured"), measurement, cells))
+        self._announce(CaseResult(job, Outcome("measured"), measurement, cells))
 
     def _lost(self, slot: Slot, job: Job, complaint: str) -> None:
         job.lost_records += 1
@@ -123,7 +140,7 @@ class Verdicts:
         )
         self.failures += 1
         self.queue.failed(job, failure)
-        self.on_result(CaseResult(job, Outcome("failed", reason, failure)))
+        self._announce(CaseResult(job, Outcome("failed", reason, failure)))
 
     def _attempt(self, slot: Slot, job: Job, failure: Failure, reason: str) -> None:
         self.journal.append(

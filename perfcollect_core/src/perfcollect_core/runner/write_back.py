@@ -112,12 +112,12 @@ class TableWriter:
         self._patch(wait_seconds=LOCK_WAIT_SECONDS)
         with database_lock(self._database, wait_seconds=LOCK_WAIT_SECONDS):
             for path in dict.fromkeys((*self._measured, *prune)):
-                table = read_table(path)
+                table = read_table(path, required=())
                 changes = equal_rows(table, self._measured.get(path, ()))
                 empty = {row.ref for row in table.rows if not has_valid_duration(row.cells)}
                 delete = [ref for ref in prune.get(path, ()) if ref in empty and ref not in changes]
                 if changes or delete:
-                    self._tally(path).add(patch_table(path, changes, delete=delete), delete)
+                    self._tally(path).add(patch_table(path, changes, delete=delete, required=()), delete)
 
     def _patch(self, *, wait_seconds: float) -> None:
         if not self._pending:
@@ -129,7 +129,7 @@ class TableWriter:
                 self._before()
                 self._before = None
             for path in list(self._pending):
-                self._tally(path).add(patch_table(path, self._pending[path]))
+                self._tally(path).add(patch_table(path, self._pending[path], required=()))
                 del self._pending[path]
         self._journal.append({"kind": "patched"}, durable=False)
 
