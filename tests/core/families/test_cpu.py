@@ -93,27 +93,48 @@ def test_a_thread_count_the_user_set_stays(monkeypatch):
     assert env["OPENBLAS_NUM_THREADS"] == "1"
 
 
+TWO_RANKS = """
+import json, os, sys, time
+import torch
+import torch.distributed as dist
+from perfcollect_core.families import cpu
+from perfcollect_core.measurements import Kernel, Plan
+
+dist.init_process_group("gloo")
+rank, calls, tensor = dist.get_rank(), 0, torch.ones(1000)
+
+def call():
+    global calls
+    calls += 1
+    # A rank of its own mind would stop at another time than the other.
+    time.sleep(0.002 * rank * (calls % 3))
+    dist.all_reduce(tensor)
+
+samples = cpu.measure(Kernel(call), Plan(max_seconds=0.4), cpu.device(0))
+facts = {
+    "world": dist.get_world_size(), "calls": calls, "stop": samples.stop, "threads": os.environ["OMP_NUM_THREADS"]
+}
+with open(os.path.join(sys.argv[1], f"rank{rank}.json"), "w") as stream:
+    json.dump(facts, stream)
+dist.destroy_process_group()
+"""
+
+
 @pytest.mark.torch
-def test_two_ranks_meet_over_the_loopback(tmp_path):
+def test_two_ranks_meet_over_the_loopback_and_launch_a_collective_equally_often(tmp_path):
     pytest.importorskip("torch")
     script = tmp_path / "rank.py"
-    script.write_text(
-        "import json, os, sys, torch.distributed as dist, torch\n"
-        "dist.init_process_group('gloo')\n"
-        "total = torch.tensor([dist.get_rank() + 1.0]); dist.all_reduce(total)\n"
-        "out = os.path.join(sys.argv[1], f'rank{dist.get_rank()}.json')\n"
-        "json.dump([dist.get_world_size(), total.item(), os.environ['OMP_NUM_THREADS']], open(out, 'w'))\n"
-        "dist.destroy_process_group()\n"
-    )
+    script.write_text(TWO_RANKS)
     started = cpu.launch([sys.executable, str(script), str(tmp_path)], 2, 0, tmp_path)
     env = {**os.environ, **{k: v for k, v in started.env.items() if v is not None}}
 
     subprocess.run(started.argv, env=env, check=True, capture_output=True, timeout=120)
 
-    for rank in (0, 1):
-        world, total, threads = json.loads((tmp_path / f"rank{rank}.json").read_text())
-        assert (world, total) == (2, 3.0)
-        assert int(threads) >= 1
+    first, second = (json.loads((tmp_path / f"rank{rank}.json").read_text()) for rank in (0, 1))
+    assert first["world"] == second["world"] == 2
+    assert first["calls"] == second["calls"] > 10
+    assert first["stop"] == second["stop"]
+    assert int(first["threads"]) >= 1
 
 
 @pytest.mark.torch

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import gc
 import itertools
+import queue
 import random
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from perfcollect_core.families.sampling import Eviction, measure_samples
-from perfcollect_core.measurements import Kernel, Plan
+from perfcollect_core.measurements import Kernel, Plan, Samples
 from perfcollect_core.testing.scripted_clock import ScriptedClock
 
 MIB = 1 << 20
@@ -281,3 +283,23 @@ def test_the_collector_is_enabled_again_when_a_kernel_raises():
         measure_samples(Kernel(call=broken), Plan(), ScriptedClock())
 
     assert gc.isenabled()
+
+
+def test_ranks_of_different_speed_launch_equally_often():
+    clocks = [ScriptedClock(script=noise(600.0, 0.4)), ScriptedClock(script=noise(4.0, 0.9), steady_us=4.0)]
+    said: queue.SimpleQueue[int] = queue.SimpleQueue()
+
+    def lead(value: int) -> int:
+        said.put(value)
+        return value
+
+    def measure(rank: int) -> Samples:
+        agree = lead if rank == 0 else lambda value: said.get(timeout=10)
+        return measure_samples(IDLE, Plan(max_seconds=0.3), clocks[rank], agree=agree)
+
+    with ThreadPoolExecutor(2) as pool:
+        samples = list(pool.map(measure, (0, 1)))
+
+    assert clocks[0].calls == clocks[1].calls
+    assert samples[0].stop == samples[1].stop
+    assert said.empty()

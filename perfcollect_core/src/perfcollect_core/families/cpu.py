@@ -17,12 +17,15 @@ from perfcollect_core.measurements import Kernel, Plan, Samples
 from perfcollect_core.values import TORCH_DTYPES
 
 from . import cpu_facts
+from .agreement import rank_agreement
 from .launching import thread_env, torchrun_argv, worker_env
 from .sampling import Eviction, measure_samples
 
 name = "cpu"
 cores = ("CPU",)
 dtypes = frozenset(TORCH_DTYPES)
+#: Ranks are processes here and may outnumber the cores: right results, and times that say so by themselves.
+max_ranks = 64
 
 #: A flush buffer of this many times the last-level cache leaves nothing of it under any replacement policy seen.
 _FLUSH_FACTOR = 2
@@ -163,7 +166,7 @@ def measure(kernel: Kernel, plan: Plan, device: Device) -> Samples:
 
     eviction = _eviction() if plan.cache == "cold" else None
     with torch.no_grad():
-        return measure_samples(kernel, plan, _HostClock(), eviction)
+        return measure_samples(kernel, plan, _HostClock(), eviction, rank_agreement(device))
 
 
 def synchronize(device: Device) -> None:

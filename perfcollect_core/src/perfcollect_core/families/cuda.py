@@ -16,6 +16,7 @@ from perfcollect_core.environment import Device, DeviceInfo, Launch, Missing, Pr
 from perfcollect_core.measurements import Kernel, Plan, Samples
 from perfcollect_core.values import TORCH_DTYPES
 
+from .agreement import rank_agreement
 from .cpu_facts import usable_threads
 from .cuda_clock import CudaEvent, EventClock, l2_eviction
 from .cuda_health import DeviceHealth, open_health
@@ -207,7 +208,7 @@ def measure(kernel: Kernel, plan: Plan, device: Device) -> Samples:
 
     eviction = _eviction(device.index) if plan.cache == "cold" else None
     with torch.no_grad():
-        return measure_samples(kernel, plan, _clock(device.index), eviction)
+        return measure_samples(kernel, plan, _clock(device.index), eviction, rank_agreement(device))
 
 
 def synchronize(device: Device) -> None:

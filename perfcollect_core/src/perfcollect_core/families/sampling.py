@@ -17,6 +17,8 @@ import attrs
 from perfcollect_core.measurements import Kernel, Plan, Samples
 from perfcollect_core.runner.statistics import achieved_cache, relative_half_width, split_warmup
 
+from .agreement import alone
+
 __all__ = ["BATCH_BELOW_US", "Clock", "Eviction", "measure_samples"]
 
 #: Kernels faster than this are timed several at a time.
@@ -105,7 +107,13 @@ class _Readings:
         return tuple(found)
 
 
-def measure_samples(kernel: Kernel, plan: Plan, clock: Clock, eviction: Eviction | None = None) -> Samples:
+def measure_samples(
+    kernel: Kernel,
+    plan: Plan,
+    clock: Clock,
+    eviction: Eviction | None = None,
+    agree: Callable[[int], int] = alone,
+) -> Samples:
     """Measure *kernel* as *plan* says with *clock*.
 
     Warm-up goes on until three calls in a row agree, at least ``plan.warmup`` calls; ``plan.warmup == 0`` asks for
@@ -116,17 +124,19 @@ def measure_samples(kernel: Kernel, plan: Plan, clock: Clock, eviction: Eviction
         plan: Repeat rule, warm-up, budget and cache policy.
         clock: Clock of the device.
         eviction: What empties the cache; required for ``plan.cache == "cold"`` to be achieved.
+        agree: Gives every rank of a case rank 0's value, so that all launch equally often.
     """
     evict = eviction if plan.cache == "cold" else None
     before = _before(kernel.reset, evict.run if evict else None)
     with _no_collection():
         started = clock.seconds()
-        warmup, stable = _warm_up(kernel.call, plan, clock, before, started)
+        warmup, stable = _warm_up(kernel.call, plan, clock, before, started, agree)
         estimate = _estimate(warmup) or clock.take(kernel.call, 1, 1, before)[0]
         inner = 1
         if before is None and estimate < BATCH_BELOW_US and plan.cache == "warm":
             inner = min(_MAX_INNER, math.ceil(_BATCH_TARGET_US / max(estimate, 1e-3)))
-        durations, stop, readings = _repeat(kernel.call, plan, clock, before, inner, started)
+        inner = agree(inner)
+        durations, stop, readings = _repeat(kernel.call, plan, clock, before, inner, started, agree)
     # After a stable warm-up a slow first sample is noise like any other.
     first, steady = ((), tuple(durations)) if stable else split_warmup(durations)
     cache, warning = achieved_cache(
@@ -180,6 +190,7 @@ def _warm_up(
     clock: Clock,
     before: Callable[[], None] | None,
     started: float,
+    agree: Callable[[int], int],
 ) -> tuple[list[float], bool]:
     durations: list[float] = []
     if plan.warmup <= 0:
@@ -187,10 +198,14 @@ def _warm_up(
     while len(durations) < _MAX_WARMUP:
         durations += clock.take(call, 1, 1, before)
         spent = clock.seconds() - started
+        ended = 0
         if spent >= _WARMUP_SHARE * plan.max_seconds:
-            return durations, False
-        if len(durations) >= plan.warmup and spent >= _WARMUP_SECONDS and _stable(durations, clock):
-            return durations, True
+            ended = 1
+        elif len(durations) >= plan.warmup and spent >= _WARMUP_SECONDS and _stable(durations, clock):
+            ended = 2
+        ended = agree(ended)
+        if ended:
+            return durations, ended == 2
     return durations, False
 
 
@@ -206,6 +221,9 @@ def _estimate(warmup: list[float]) -> float:
     return statistics.median(warmup[-_STABLE_CALLS:]) if warmup else 0.0
 
 
+_STOPS = ("", "repeat", "precision", "budget")
+
+
 def _repeat(
     call: Callable[[], object],
     plan: Plan,
@@ -213,6 +231,7 @@ def _repeat(
     before: Callable[[], None] | None,
     inner: int,
     started: float,
+    agree: Callable[[int], int],
 ) -> tuple[list[float], str, _Readings]:
     durations: list[float] = []
     readings = _Readings()
@@ -224,23 +243,25 @@ def _repeat(
         durations += clock.take(call, chunk, inner, before)
         ended = clock.seconds()
         readings.add(reading, clock.share_of_nominal(), clock.throttle_reasons(), chunk)
-        if plan.repeat is not None:
-            if len(durations) >= plan.repeat:
-                return durations, "repeat", readings
-        else:
-            if len(durations) >= target:
-                spanned = ended - first >= _MIN_SECONDS or len(durations) >= _ENOUGH_SAMPLES
-                if spanned and relative_half_width(durations) <= plan.precision:
-                    return durations, "precision", readings
-                # Geometric growth keeps sorting cheap beside measuring.
-                target = min(_MAX_SAMPLES, math.ceil(1.3 * target))
-            if len(durations) >= _MAX_SAMPLES or _out_of_time(
-                len(durations), ended - began, ended - started, plan
-            ):
-                return durations, "budget", readings
+        stop = ""
+        if len(durations) >= target:
+            spanned = ended - first >= _MIN_SECONDS or len(durations) >= _ENOUGH_SAMPLES
+            if plan.repeat is not None:
+                stop = "repeat"
+            elif spanned and relative_half_width(durations) <= plan.precision:
+                stop = "precision"
+            # Geometric growth keeps sorting cheap beside measuring.
+            target = min(_MAX_SAMPLES, math.ceil(1.3 * target))
+        if plan.repeat is None and not stop:
+            full = len(durations) >= _MAX_SAMPLES
+            if full or _out_of_time(len(durations), ended - began, ended - started, plan):
+                stop = "budget"
+        stop = _STOPS[agree(_STOPS.index(stop))]
+        if stop:
+            return durations, stop, readings
         # Wall time, not the sample: a flush before it can cost far more.
         per_sample = max((ended - began) / chunk, 1e-7)
-        chunk = max(1, min(target - len(durations), int(_CHUNK_SECONDS / per_sample)))
+        chunk = agree(max(1, min(target - len(durations), int(_CHUNK_SECONDS / per_sample))))
 
 
 def _out_of_time(count: int, last_seconds: float, spent: float, plan: Plan) -> bool:
