@@ -93,7 +93,8 @@ class DeviceFamily(Protocol):
     """What a device-family plugin offers: a module with these names, or an object.
 
     It may implement hooks as well (``perfcollect_measure`` rarely: core's default calls ``measure`` below).
-    Everything that touches torch imports it inside the function.
+    Everything that touches torch imports it inside the function. ``max_ranks`` may say how many ranks one launch can
+    have; without it, as many as there are devices.
     """
 
     name: str

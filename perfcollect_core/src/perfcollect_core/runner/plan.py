@@ -223,5 +223,5 @@ def _planned(table: PlannedTable, case: Case, row: Row) -> PlannedCase:
 def _unsupported_dtype(case: Case, family: DeviceFamily) -> Skip | None:
     for name, tensor in case.tensors.items():
         if tensor.dtype and tensor.dtype not in family.dtypes:
-            return Skip(f"input {name!r} has dtype {tensor.dtype}, which {family.name} cannot build")
+            return Skip(f"dtype not supported here: {tensor.dtype} (input {name!r} on {family.name})")
     return None

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import csv
+import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from perfcollect_core.errors import DataError
 
+from .atomic import replace_file
 from .columns import AVERAGE, BASE_COLUMNS, CORE, is_measurement
 from .lock import database_lock
 from .patch import write_table
+from .read import is_collective_table
 
 __all__ = ["init_database"]
 
@@ -37,7 +41,10 @@ def init_database(database: Path, examples: Mapping[str, Sequence[Mapping[str, s
     made = {}
     with database_lock(database):
         for operator, rows in examples.items():
-            write_table(paths[operator], _header(rows), [_unmeasured(row) for row in rows])
+            if is_collective_table(paths[operator]):
+                replace_file(paths[operator], _collective_table(rows))
+            else:
+                write_table(paths[operator], _header(rows), [_unmeasured(row) for row in rows])
             made[paths[operator].name] = len(rows)
     return made
 
@@ -51,3 +58,12 @@ def _header(rows: Sequence[Mapping[str, str]]) -> tuple[str, ...]:
 def _unmeasured(row: Mapping[str, str]) -> dict[str, str]:
     cells = {column: text for column, text in row.items() if not is_measurement(column)}
     return {"OP State": "dynamic", **cells, CORE: "", AVERAGE: ""}
+
+
+def _collective_table(rows: Sequence[Mapping[str, str]]) -> bytes:
+    """Return a table of collectives: message sizes instead of shapes, and the columns of the rows as they are."""
+    text = io.StringIO(newline="")
+    writer = csv.DictWriter(text, list(dict.fromkeys(c for row in rows for c in row)), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue().encode("utf-8")
