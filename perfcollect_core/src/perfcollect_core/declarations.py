@@ -15,6 +15,7 @@ import attrs
 from .cases import Case, Cost, MatchedRows, Param, Row, RunRequest, Skip
 from .defaults import default_case
 from .environment import Device, Need
+from .errors import CaseError
 from .measurements import Inputs, Kernel, Reference, Tolerance
 from .specs import Axis, OperatorSpec, Slot
 
@@ -43,6 +44,9 @@ def flops_per_output(count: float) -> CostRule:
 
     return cost
 
+
+#: Names of inputs that are only counted.
+_INPUT_NAMES = "xyzuvw"
 
 #: The cost of an operator that says nothing else.
 _ONE_PER_OUTPUT = flops_per_output(1)
@@ -128,7 +132,10 @@ class DeclaredOperator:
     def perfcollect_bind_kernel(self, case: Case, inputs: Inputs, device: Device) -> Kernel:
         if self.call is not None:
             return self.call(case, inputs, device)
-        function = resolve(self.torch.get(device.family, self.torch["*"]))
+        path = self.torch.get(device.family) or self.torch.get("*")
+        if path is None:
+            raise CaseError(f"{case.operator} names no torch call for family {device.family}")
+        function = resolve(path)
         positional = [inputs[slot.name] for slot in self.operator.inputs if slot.name in inputs.tensors]
         keywords = dict(case.params)
         return Kernel(call=lambda: function(*positional, **keywords))
@@ -217,8 +224,12 @@ def declare(
     """
     counted = tuple(n for n in inputs if isinstance(n, int))
     slots = tuple(slot for slot in inputs if isinstance(slot, Slot))
+    if counted and (slots or not 1 <= min(counted) <= max(counted) <= len(_INPUT_NAMES)):
+        raise ValueError(
+            f"inputs of {name} are {inputs!r}, expected slots, or counts from 1 to {len(_INPUT_NAMES)}"
+        )
     if counted:
-        names = "xyzuvw"[: max(counted)]
+        names = _INPUT_NAMES[: max(counted)]
         slots = tuple(Slot(name, optional=i >= min(counted)) for i, name in enumerate(names))
     required = sum(not (slot.optional or slot.metadata) for slot in slots)
     counts = counted or tuple(range(required, len(slots) + 1))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from .conformance import OperatorConformance
     from .distributions import FakeDistribution, write_distribution
-    from .replay import Replay, host_for, make_row, replay
+    from .replay import Replay, host_for, make_row
     from .stub_family import StubFamily
 
 __all__ = [
@@ -18,7 +18,6 @@ __all__ = [
     "StubFamily",
     "host_for",
     "make_row",
-    "replay",
     "write_distribution",
 ]
 
@@ -29,7 +28,6 @@ _HOME_OF = {
     "StubFamily": "stub_family",
     "host_for": "replay",
     "make_row": "replay",
-    "replay": "replay",
     "write_distribution": "distributions",
 }
 
