@@ -151,39 +151,36 @@ class _File:
         """Add the parsed duration; rows without one are set aside."""
         import polars as pl
 
-        frame = frame.with_columns(pl.col(DURATION).cast(pl.Float64, strict=False).alias("us"))
-        plain = pl.col("us").is_between(0, DURATION_LIMIT_US, closed="right")
-        odd = frame.filter(~plain.fill_null(False))
-        if odd.height:
-            values: list[tuple[int, float | None]] = []
+        us = frame[DURATION].cast(pl.Float64, strict=False)
+        plain = us.is_between(0, DURATION_LIMIT_US, closed="right").fill_null(False)
+        if not plain.all():
+            padded: dict[int, float | None] = {}
             faulty: dict[str, dict[int, str]] = {}
-            for line, text in odd.select(LINE, DURATION).iter_rows():
+            for index in (~plain).arg_true():
+                text = frame[DURATION][index]
                 reason = duration_fault(text)
                 if reason is None:
-                    values.append((line, parse_number(text)))
+                    padded[index] = parse_number(text)
                 else:
-                    faulty.setdefault(reason, {})[line] = text or ""
+                    faulty.setdefault(reason, {})[frame[LINE][index]] = text or ""
             for reason, cells in faulty.items():
                 self._ledger.set_aside(reason, cells, details=cells)
-            padded = pl.DataFrame(values, schema={LINE: pl.UInt32, "padded": pl.Float64}, orient="row")
-            frame = (
-                frame.join(padded, on=LINE, how="left", maintain_order="left")
-                .with_columns(pl.when(plain).then("us").otherwise("padded").alias("us"))
-                .filter(pl.col("us").is_not_null())
-                .drop("padded")
-            )
-        frame = frame.with_columns((pl.col("us") * 1e6).round().cast(pl.Int64).alias("ps"))
-        self._ledger.total_ps += int(frame["ps"].sum())
+            us = us.set(~plain, None).scatter(list(padded), list(padded.values()))
+            sound = us.is_not_null()
+            if faulty:
+                frame, us = frame.filter(sound), us.filter(sound)
+        picoseconds = (us * 1e6).round().cast(pl.Int64)
+        self._ledger.total_ps += int(picoseconds.sum())
+        frame = frame.drop(DURATION).with_columns(us.alias("us"), picoseconds.alias("ps"))
         self._note_rounding(frame)
         return frame
 
     def _note_rounding(self, frame: pl.DataFrame) -> None:
-        import polars as pl
 
         if START not in frame.columns:
             return
         self._timed += frame.height
-        rounded = frame.filter(pl.col(START).str.contains("[eE]"))[START]
+        rounded = frame[START].filter(frame[START].str.contains("[eE]").fill_null(False))
         self._rounded += len(rounded)
         if len(self._rounded_times) < 2:
             self._rounded_times.update(rounded.unique().head(2))

@@ -87,14 +87,19 @@ class _Reader:
     def pieces(self, stream: BinaryIO, piece_bytes: int) -> Iterator[Piece]:
         offset = self._header.body
         size = piece_bytes
+        head = len(self._heading)
+        # One buffer, with the heading polars needs in front of what is read.
+        buffer = bytearray(self._heading) + bytearray(size)
         while True:
+            if len(buffer) != head + size:
+                buffer = bytearray(self._heading) + bytearray(size)
             stream.seek(offset)
-            block = stream.read(size)
-            if not block:
+            length = _fill(stream, memoryview(buffer)[head:])
+            if not length:
                 return
-            final = len(block) < size
-            end = block.rfind(b"\n") + 1
-            if end == 0 and not final:
+            final = length < size
+            end = buffer.rfind(b"\n", head, head + length) + 1 - head
+            if end <= 0 and not final:
                 size *= 2
                 if size > _MAX_PIECE_BYTES:
                     raise DataError(
@@ -102,14 +107,15 @@ class _Reader:
                         "expected a profiler file"
                     )
                 continue
-            if final and end < len(block):
+            if final and end < length:
                 # The last line is not ended: it never counts, even where its cells would parse.
-                if end:
-                    piece, _ = self._piece(block[:end], offset, final=True)
+                tail = bytes(memoryview(buffer)[head + max(end, 0) : head + length])
+                if end > 0:
+                    piece, _ = self._piece(bytes(memoryview(buffer)[: head + end]), offset, final=True)
                     yield piece
-                yield self._torn(block[end:], offset + end)
+                yield self._torn(tail, offset + max(end, 0))
                 return
-            piece, used = self._piece(block[:end] if end < len(block) else block, offset, final=final)
+            piece, used = self._piece(bytes(memoryview(buffer)[: head + end]), offset, final=final)
             if used == 0:
                 size = min(size * 2, _MAX_PIECE_BYTES)
                 continue
@@ -122,35 +128,40 @@ class _Reader:
         fault = Fault(self._line, "last line is not ended, the file may have been cut")
         return Piece(self._frame([[] for _ in self._columns], []), (fault,), bad, len(tail))
 
-    def _piece(self, block: bytes, offset: int, *, final: bool) -> tuple[Piece, int]:
-        frame = self._fast(block)
+    def _piece(self, headed: bytes, offset: int, *, final: bool) -> tuple[Piece, int]:
+        """Read the records in *headed*: our heading, then whole lines of the file from *offset* on."""
+        frame = self._fast(headed)
         if frame is not None:
             self._line += frame.height
-            return Piece(frame, nbytes=len(block)), len(block)
-        return self._slow(block, offset, final=final)
+            length = len(headed) - len(self._heading)
+            return Piece(frame, nbytes=length), length
+        return self._slow(headed[len(self._heading) :], offset, final=final)
 
-    def _fast(self, block: bytes) -> pl.DataFrame | None:
-        """Read *block* with polars; ``None`` unless each physical line is one record of the right width."""
+    def _fast(self, headed: bytes) -> pl.DataFrame | None:
+        """Read *headed* with polars; ``None`` unless each physical line is one record of the right width.
+
+        A quoted cell with a line end in it, or a quote that is never closed, makes fewer records than lines.
+        """
         import polars as pl
 
-        if block.count(b'"') % 2 or not _is_utf8(block):
+        if not _is_utf8(headed):
             return None
-        returns = block.count(b"\r")
-        if returns and returns != block.count(b"\r\n"):
+        returns = headed.count(b"\r")
+        if returns and returns != headed.count(b"\r\n"):
             return None
         try:
             frame = pl.read_csv(
-                b"".join((self._heading, block)),
+                headed,
                 columns=self._projection,
                 infer_schema=False,
                 null_values=self._nulls or None,
             )
         except pl.exceptions.PolarsError:
             return None
-        if frame.height != block.count(b"\n"):
+        if frame.height != headed.count(b"\n") - 1:
             return None
         last = frame[str(self._width - 1)]
-        if last.null_count() and not self._are_full(block, last):
+        if last.null_count() and not self._are_full(headed, last):
             return None
         lines = pl.int_range(self._line, self._line + frame.height, dtype=pl.UInt32, eager=True).alias(LINE)
         chosen = [
@@ -159,10 +170,10 @@ class _Reader:
         ]
         return pl.DataFrame([*chosen, lines])
 
-    def _are_full(self, block: bytes, last: pl.Series) -> bool:
-        lines = block.split(b"\n")
+    def _are_full(self, headed: bytes, last: pl.Series) -> bool:
+        lines = headed.split(b"\n")
         return all(
-            cell_count(lines[index].decode("utf-8").rstrip("\r")) == self._width
+            cell_count(lines[index + 1].decode("utf-8").rstrip("\r")) == self._width
             for index in last.is_null().arg_true()
         )
 
@@ -204,6 +215,17 @@ class _Reader:
             pl.Series(c, values, dtype=pl.String) for c, values in zip(self._columns, cells, strict=True)
         ]
         return pl.DataFrame([*chosen, pl.Series(LINE, lines, dtype=pl.UInt32)])
+
+
+def _fill(stream: BinaryIO, view: memoryview) -> int:
+    """Read until *view* is full or the file ends, and return how many bytes came."""
+    filled = 0
+    while filled < len(view):
+        count = stream.readinto(view[filled:])  # type: ignore[attr-defined]  # a file opened for bytes has it
+        if not count:
+            break
+        filled += count
+    return filled
 
 
 def _is_utf8(block: bytes) -> bool:
