@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 import random
@@ -40,14 +39,18 @@ def runner_figures(full: bool) -> list[Figure]:
 
 
 def overhead(root: Path, cases: int) -> list[Figure]:
-    """Time between results that are on disk, kernels that do nothing."""
-    times = run_on(make_database(root / "overhead", [0.0] * cases), "noop")
-    steady = times.ended[_SETTLE:]
-    gaps = sorted((b - a) * 1e3 for a, b in itertools.pairwise(steady))
+    """Time between the end of a kernel and the begin of the next one on the device, kernels that do nothing.
+
+    The record of each case is on disk before the run ends; a run that could not keep up would let the device wait.
+    """
+    times = run_on(make_database(root / "overhead", [0.0] * cases), "timednoop")
+    gaps = sorted(gap * 1e3 for gap in times.gaps_seconds[_SETTLE:])
+    mean = (times.ended[-1] - times.ended[_SETTLE]) / (cases - 1 - _SETTLE) * 1e3
     p50, p99 = statistics.median(gaps), gaps[int(0.99 * len(gaps))]
+    note = f"gaps between {cases} no-op kernels; mean time from one durable record to the next {mean:.2f} ms"
     return [
         Figure("core overhead a case, p50", f"{p50:.2f} ms", "<= 1 ms", p50 <= 1.0),
-        Figure("core overhead a case, p99", f"{p99:.2f} ms", "<= 5 ms", p99 <= 5.0, f"{cases} no-op cases"),
+        Figure("core overhead a case, p99", f"{p99:.2f} ms", "<= 5 ms", p99 <= 5.0, note),
     ]
 
 

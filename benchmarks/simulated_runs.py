@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import sys
 import time
@@ -9,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import attrs
+from timed_family import BEGAN, ENDED
 
 from perfcollect_core.executors.local import LocalExecutor
 from perfcollect_core.loading import load_family
@@ -34,6 +36,7 @@ def install_operator(site: Path) -> None:
         "families": {
             "noop": "perfcollect_core.testing.simulated:noop",
             "sleeping": "perfcollect_core.testing.simulated:sleeping",
+            "timednoop": "timed_family:timed_noop",
         },
     }
     write_distribution(site, "perfcollect-benchmarks", "1.0", groups)
@@ -60,6 +63,7 @@ class RunTimes:
         ready: Worker -> when it was ready.
         ended: When each case's result was durable, in order.
         kernel_seconds: Time all kernels took by the family's own clock.
+        gaps_seconds: Time between the end of a kernel and the begin of the next, in order, where the family says.
         devices: How many there were.
     """
 
@@ -68,6 +72,7 @@ class RunTimes:
     ready: dict[int, float] = attrs.field(factory=dict)
     ended: list[float] = attrs.field(factory=list)
     kernel_seconds: float = 0.0
+    gaps_seconds: list[float] = attrs.field(factory=list)
 
     @property
     def wall_seconds(self) -> float:
@@ -138,10 +143,16 @@ def run_on(database: Path, family: str, devices: int = 1) -> RunTimes:
     outcome = execute(plan, options, context, (), on_result=note)
     if outcome.run_error or outcome.write_error:
         raise RuntimeError("the benchmark's run failed") from (outcome.run_error or outcome.write_error)
+    calls: list[tuple[float, float]] = []
     for result in outcome.campaign.results:
         if result.measurement is None:
             raise RuntimeError(f"a benchmark case ended as {result.outcome}")
         times.kernel_seconds += result.measurement.statistics.mean * result.measurement.statistics.n * 1e-6
+        counters = result.measurement.samples.counters
+        if BEGAN in counters:
+            calls.append((counters[BEGAN], counters[ENDED]))
+    calls.sort()
+    times.gaps_seconds = [after[0] - before[1] for before, after in itertools.pairwise(calls)]
     if len(times.ended) != len(plan.cases):
         raise RuntimeError(f"{len(times.ended)} of {len(plan.cases)} benchmark cases ended")
     return times
