@@ -95,6 +95,7 @@ def _options(
         "backend": options["backend"],
         "grid_shape": options["grid_shape"],
         "dtype": options["dtype"],
+        "standard": True,
         "concurrent": False,
         "device": None,
         "database_path": outdir,

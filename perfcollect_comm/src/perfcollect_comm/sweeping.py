@@ -42,7 +42,7 @@ def run_sweep_command(options: dict[str, Any], output_format: str) -> int:
         backend.library,
         named=options["backend"] is not None,
     )
-    stale = stale_variables()
+    stale = () if options.get("standard") else stale_variables()
     if stale:
         warn(f"not obeyed outside torchrun: {', '.join(stale)}")
     if options["resume"] and options["run_dir"] is None:

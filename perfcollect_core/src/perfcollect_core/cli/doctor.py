@@ -52,7 +52,7 @@ def doctor(family: str | None, timeout_s: float, output_format: str) -> int:
 
 
 def _checks() -> tuple[Check, ...]:
-    from perfcollect_core.diagnosis import families, metadata, plugins, torch_pair
+    from perfcollect_core.diagnosis import families, metadata, plugins, ports, torch_pair
 
     return (
         plugins.loadable,
@@ -62,6 +62,7 @@ def _checks() -> tuple[Check, ...]:
         torch_pair.torch_pair,
         families.families,
         families.operator_needs,
+        ports.hccl_ports,
     )
 
 
