@@ -52,6 +52,16 @@ def test_an_unknown_option_gets_a_suggestion(capsys):
     ]
 
 
+@pytest.mark.parametrize("group", [[], ["db"], ["plugin"]])
+def test_a_group_without_a_command_shows_its_help(capsys, group):
+    assert main(group) == 2
+
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith(" ".join(["Usage: perfcollect", *group]))
+    assert "error:" not in err
+
+
 def test_an_expected_error_is_one_sentence_and_a_hint(capsys):
     assert main(["ops", "show", "NoSuchKernel"]) == 1
 

@@ -173,6 +173,10 @@ def _show_traceback() -> None:
 
 
 def _usage_error(error: click.ClickException) -> int:
+    if type(error).__name__ == "NoArgsIsHelpError":
+        # Its message is the help of a group that was called without a command.
+        click.echo(error.format_message(), err=True)
+        return 2
     message = error.format_message().strip().rstrip(".")
     context = error.ctx if isinstance(error, click.UsageError) else None
     path = context.command_path if context is not None else "perfcollect"
