@@ -125,6 +125,8 @@ def run_on(database: Path, family: str, devices: int = 1) -> RunTimes:
     loaded = load_family(family)
     options = RunOptions(operators=(OPERATOR,))
     plan = build_plan(database, options, loaded)
+    if plan.skips or not plan.cases:
+        raise RuntimeError(f"{len(plan.skips)} benchmark cases were skipped: {plan.skips[:1]}")
     times = RunTimes(devices)
     recorder = _Recorder(times)
     context = RunContext(

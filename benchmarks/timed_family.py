@@ -24,4 +24,5 @@ class TimedFamily(SimulatedFamily):
         return Samples((1.0,), counters={BEGAN: began, ENDED: time.monotonic()}, cache=plan.cache)
 
 
-timed_noop = TimedFamily("timednoop", Plan(repeat=1, warmup=0, max_seconds=0.1))
+#: Called "noop" because operators list the families they run on.
+timed_noop = TimedFamily("noop", Plan(repeat=1, warmup=0, max_seconds=0.1))
