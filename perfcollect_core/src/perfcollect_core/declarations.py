@@ -6,7 +6,7 @@ import csv
 import importlib
 import io
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import resources
 from typing import TYPE_CHECKING
 
@@ -17,7 +17,7 @@ from .defaults import default_case
 from .environment import Device, Need
 from .errors import CaseError
 from .measurements import Inputs, Kernel, Reference, Tolerance
-from .specs import Axis, OperatorSpec, Slot
+from .specs import Axis, GridRequest, OperatorSpec, Slot
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -28,6 +28,7 @@ __all__ = ["DeclaredOperator", "bytes_moved", "declare", "flops_per_output", "re
 
 CostRule = Callable[[Case], Cost]
 ReferenceRule = Callable[[Case, Inputs], "tuple[Tensor | None, ...] | Reference"]
+RowsRule = Callable[[OperatorSpec, Sequence[Row], GridRequest], Iterable[Mapping[str, str] | tuple[object, ...]]]
 Tolerances = Sequence[Tolerance] | Callable[[Case], tuple[Tolerance, ...]]
 
 
@@ -77,6 +78,7 @@ class DeclaredOperator:
     reference: ReferenceRule | None
     tolerances: Tolerances | None
     examples: tuple[str, str] | None
+    rows: RowsRule | None = None
 
     def perfcollect_operator_spec(self, operator: str) -> OperatorSpec:
         if self.examples is None or self.operator.examples:
@@ -114,6 +116,11 @@ class DeclaredOperator:
 
     def perfcollect_canonical_key(self, spec: OperatorSpec, row: Row) -> tuple[str, ...] | None:
         return self.canonical_key(spec, row) if self.canonical_key else None
+
+    def perfcollect_generate_rows(
+        self, spec: OperatorSpec, templates: Sequence[Row], request: GridRequest
+    ) -> Iterable[Mapping[str, str] | tuple[object, ...]] | None:
+        return self.rows(spec, templates, request) if self.rows else None
 
     def perfcollect_estimate_cost(self, case: Case) -> Cost:
         return self.cost(case)
@@ -199,6 +206,7 @@ def declare(
     call: Callable[[Case, Inputs, Device], Kernel] | None = None,
     reference: ReferenceRule | None = None,
     tolerances: Tolerances | None = None,
+    rows: RowsRule | None = None,
 ) -> DeclaredOperator:
     """Declare an operator that is one torch call.
 
@@ -220,6 +228,7 @@ def declare(
         values: Draws single inputs by name.
         call: Binds the kernel where it is not a plain call.
         reference: Outputs in higher precision, by other means than the call itself.
+        rows: Generates theory rows, like ``perfcollect_generate_rows``.
         tolerances: One for each output, or what gives them for a case; default: four roundings of the first input's type.
     """
     counted = tuple(n for n in inputs if isinstance(n, int))
@@ -269,4 +278,5 @@ def declare(
         reference=reference,
         tolerances=tolerances,
         examples=(module.partition(".")[0], examples) if examples else None,
+        rows=rows,
     )

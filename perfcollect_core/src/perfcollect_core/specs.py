@@ -9,7 +9,7 @@ import attrs
 from .cases import Row
 from .environment import Need
 
-__all__ = ["Axis", "GridRequest", "OperatorSpec", "ProfileColumn", "Slot"]
+__all__ = ["Axis", "GridRequest", "OperatorSpec", "ProfileColumn", "Slot", "Workload"]
 
 
 @attrs.frozen
@@ -36,23 +36,53 @@ class ProfileColumn:
 class Axis:
     """One dimension a theory grid varies: how to read it off a row and which values it takes.
 
-    ``anchors`` are required values; ``continuous`` axes are interpolated by the consumer, others must hit exactly.
+    Attributes:
+        name: What messages call it.
+        extract: Reads it off a row, ``None`` where the row does not have it.
+        anchors: Required values, beside those of the standard.
+        continuous: Whether the consumer interpolates along it; others must hit exactly.
+        standard: Axis of the density standard whose range, spacing and required values it keeps; empty: none.
+        low, high: The part of the standard's range it promises; 0: the standard's own end.
+        own_range: Whether each bucket is judged between its own ends, because a limit of the kernel moves them.
     """
 
     name: str
     extract: Callable[[Row], int | None]
     anchors: tuple[int, ...] = ()
     continuous: bool = True
+    standard: str = ""
+    low: int = 0
+    high: int = 0
+    own_range: bool = False
+
+
+@attrs.frozen
+class Workload:
+    """What serving is asked for: *batch* sequences of *seq* tokens each, as one prefill and as decode steps."""
+
+    batch: int
+    seq: int
 
 
 @attrs.frozen
 class GridRequest:
-    """What ``perfcollect grid`` asks of an operator's rule."""
+    """What ``perfcollect grid`` asks of an operator's rule.
+
+    Attributes:
+        models: Shapes of the models (``perfcollect_core.grid.models.ModelShapes``).
+        tp: Tensor-parallel degrees; empty: each model's own.
+        ep: Expert-parallel degrees; empty: each model's own.
+        max_bytes: Bytes a row may need, 0 for any.
+        targeted: The models were named: rules that can are limited to their shapes, others add their widths.
+        workloads: Ask for exactly the rows of these workloads instead of a grid.
+    """
 
     models: tuple[object, ...] = ()
     tp: tuple[int, ...] = ()
     ep: tuple[int, ...] = ()
     max_bytes: int = 0
+    targeted: bool = False
+    workloads: tuple[Workload, ...] = ()
 
 
 @attrs.frozen

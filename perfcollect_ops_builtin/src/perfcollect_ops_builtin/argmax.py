@@ -23,6 +23,7 @@ from perfcollect_core import (
 from perfcollect_core.tensors import format_shape
 
 from .distinct_floats import ORDERED, distinct_logits, may_tie
+from .theory.moves import ARGMAX_AXES, argmax_rows
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -113,5 +114,7 @@ argmax = declare(
     value_policy="logits N(0, 3) in random order, distinct along the axis as far as the dtype allows",
     assumptions=("dim is the last axis whose removal gives the output",),
     negative=(example_row("4,151936;", "FLOAT;INT64", "5", "INT32", "ND;ND"),),
+    axes=ARGMAX_AXES,
+    rows=argmax_rows,
     examples="operators/arg_max_v2.csv",
 )

@@ -29,6 +29,8 @@ from .matrix_layouts import logical_matrix, stores
 from .nz_weights import cast_to_nz
 from .precision import FLOATS, PACKED, QUANTISED, quantised_reference
 from .row_checks import describe, float_row, read_signature, refuse_dtypes, row_cells
+from .theory.rows_of_tokens import TOKEN_AXES
+from .theory.rows_of_tokens import quantise_rows as perfcollect_generate_rows  # noqa: F401  # a hook
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -54,6 +56,7 @@ def perfcollect_operator_spec(operator: str) -> OperatorSpec:
         ),
         outputs=(Slot("y", "like x in INT8; (..., D/8) INT32 or INT4 where packed"),),
         aliases=("AscendQuantV2Aicore",),
+        axes=TOKEN_AXES,
         value_policy="x N(0,1), scale 25 to 40 so that results span the range (1.5 to 2.5 for INT4), offset -4 to 4; seeded by row",
         assumptions=(
             "axis is -1 where the scale fits the last two dimensions alike",

@@ -30,6 +30,8 @@ from .matrix_layouts import MatrixLayout, case_sizes, logical_matrix, solve_layo
 from .nz_weights import cast_to_nz
 from .precision import FLOATS, product_dtypes, product_tolerance
 from .row_checks import describe, float_row, read_signature, refuse_dtypes
+from .theory.products import BATCH_AXES
+from .theory.products import batched_rows as perfcollect_generate_rows  # noqa: F401  # a hook
 
 _FAMILY = ("BatchMatMulV2", "BatchMatMulNd", "BatchMatMulV3")
 
@@ -48,6 +50,7 @@ def perfcollect_operator_spec(operator: str) -> OperatorSpec:
         ),
         outputs=(Slot("y", "(B,M,N)"),),
         aliases=tuple(name for name in _FAMILY if name != operator),
+        axes=BATCH_AXES,
         value_policy="x1 N(0,1), x2 N(0,1/K): results of order one, x1 contiguous; seeded by row",
         assumptions=(
             "x2 is stored as (B,K,N) where both orders fit (N equals K)",

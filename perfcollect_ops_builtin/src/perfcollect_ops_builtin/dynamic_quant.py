@@ -30,6 +30,8 @@ from .dynamic_quant_modes import find_destination, input_misfit
 from .int4_packing import pack_int4
 from .precision import PACKED, QUANTISED, quantised_reference
 from .row_checks import float_row, read_signature, refuse_dtypes, row_cells
+from .theory.rows_of_tokens import TOKEN_AXES
+from .theory.rows_of_tokens import dynamic_quant_rows as perfcollect_generate_rows  # noqa: F401  # a hook
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -64,6 +66,7 @@ def perfcollect_operator_spec(operator: str) -> OperatorSpec:
         ),
         # npu_dynamic_quant_asymmetric, which a row of three outputs calls, launches this type.
         aliases=("DynamicQuantV2",),
+        axes=TOKEN_AXES,
         value_policy=(
             "x N(0,1) with one value in a thousand 20 times larger, smooth_scales 0.5 to 1.5, group_index a random "
             "cumulative count ending at the number of rows; seeded by row"

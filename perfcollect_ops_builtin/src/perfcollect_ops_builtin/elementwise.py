@@ -25,6 +25,8 @@ from perfcollect_core import (
 )
 from perfcollect_core.tensors import format_shape
 
+from .theory.rows_of_tokens import TOKEN_AXES, add_rows, swiglu_rows
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -80,6 +82,8 @@ add = declare(
     value_policy="floats N(0, 1), integers 0..7 so that sums do not overflow; a 0-D operand is the host scalar 3",
     assumptions=("y is a scalar of x's dtype where slot 1 is not recorded",),
     negative=(example_row("16,7168;3,1", "DT_BF16;DT_BF16", "16,7168", "DT_BF16"),),
+    axes=TOKEN_AXES,
+    rows=add_rows,
     examples="operators/add.csv",
 )
 
@@ -136,5 +140,7 @@ swiglu = declare(
     value_policy="floats N(0, 1), as activations are",
     assumptions=("dim is the axis the output halves, -1 where no output is recorded",),
     negative=(example_row("16,4095", "DT_BF16", "16,2047", "DT_BF16"),),
+    axes=TOKEN_AXES,
+    rows=swiglu_rows,
     examples="operators/swi_glu.csv",
 )

@@ -27,6 +27,8 @@ from .attention_geometry import Geometry
 from .attention_layout import NotRecorded
 from .attention_spec import SPEC
 from .attention_variants import refuse_variants
+from .theory.attention import ATTENTION_AXES
+from .theory.attention import attention_rows as perfcollect_generate_rows  # noqa: F401  # a hook
 
 #: How many blocks a pool has beside the ones in use, and how wide its table is, are allocation choices.
 _SPARE_AXES = {"key": (0,), "value": (0,), "key_rope": (0,), "block_table": (1,)}
@@ -34,7 +36,7 @@ _SPARE_AXES = {"key": (0,), "value": (0,), "key_rope": (0,), "block_table": (1,)
 
 def perfcollect_operator_spec(operator: str) -> OperatorSpec:
     examples = read_examples("perfcollect_ops_builtin", "operators/fused_infer_attention_score.csv")
-    return attrs.evolve(SPEC, examples=examples)
+    return attrs.evolve(SPEC, examples=examples, axes=ATTENTION_AXES)
 
 
 def perfcollect_make_case(spec: OperatorSpec, row: Row) -> Case | Skip:

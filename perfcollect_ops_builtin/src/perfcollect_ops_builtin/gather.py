@@ -23,6 +23,8 @@ from perfcollect_core import (
 )
 from perfcollect_core.tensors import format_shape
 
+from .theory.moves import GATHER_AXES, gather_rows
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -108,5 +110,7 @@ gather = declare(
         example_row("9496,5120;136;1", "DT_BF16;INT64;INT64", "135,5120", "DT_BF16"),
         example_row("9496,5120;136;1", "DT_BF16;FLOAT;INT64", "136,5120", "DT_BF16"),
     ),
+    axes=GATHER_AXES,
+    rows=gather_rows,
     examples="operators/gather_v2.csv",
 )

@@ -32,6 +32,8 @@ from .nz_weights import cast_to_nz
 from .packed_scales import ascend_scale, pack_scales
 from .precision import product_tolerance, quantised_reference
 from .row_checks import describe, read_signature, refuse_dtypes, row_cells
+from .theory.experts import GROUPED_AXES
+from .theory.experts import grouped_rows as perfcollect_generate_rows  # noqa: F401  # a hook
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -65,6 +67,7 @@ def perfcollect_operator_spec(operator: str) -> OperatorSpec:
         ),
         outputs=(Slot("y", "(M,N)"),),
         key_columns=GROUP_COLUMNS,
+        axes=GROUPED_AXES,
         value_policy=(
             "x N(0,1), weights N(0,1/K), INT8 over [-127, 127], scales 0.5 to 1.5 times what brings results to order "
             "one; group list drawn multinomially over M rows unless the row names uniform or zipf; seeded by row"

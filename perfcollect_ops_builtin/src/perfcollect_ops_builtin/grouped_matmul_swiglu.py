@@ -32,6 +32,8 @@ from .matrix_layouts import case_sizes, logical_matrix
 from .nz_weights import cast_to_nz
 from .precision import QUANTISED, quantised_reference
 from .row_checks import describe, read_signature, refuse_dtypes, row_cells
+from .theory.experts import GROUPED_AXES
+from .theory.experts import swiglu_quant_rows as perfcollect_generate_rows  # noqa: F401  # a hook
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -62,6 +64,7 @@ def perfcollect_operator_spec(operator: str) -> OperatorSpec:
         ),
         outputs=(Slot("y", "(M,N/2) INT8"), Slot("y_scale", "(M) FLOAT")),
         key_columns=GROUP_COLUMNS,
+        axes=GROUPED_AXES,
         value_policy=(
             "x, weight INT8 over [-127, 127], weight_scale 0.5 to 1.5 times 1/(127 sqrt K), x_scale amax/127 of N(0,1) "
             "activations; group list drawn multinomially over M rows unless the row names uniform or zipf; seeded by row"

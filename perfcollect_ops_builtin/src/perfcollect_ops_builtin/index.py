@@ -31,6 +31,8 @@ from perfcollect_core import (
 from perfcollect_core.cases import Param
 from perfcollect_core.tensors import format_shape
 
+from .theory.moves import INDEX_AXES, index_rows
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -201,5 +203,7 @@ index = declare(
         example_row("64,1728;1;2;16", "DT_BF16;INT64;INT64;INT64", "17,1728", "DT_BF16"),
         example_row("64,1728;1;2;16;16", "DT_BF16;INT64;INT64;INT64;INT64", "16", "DT_BF16"),
     ),
+    axes=INDEX_AXES,
+    rows=index_rows,
     examples="operators/index.csv",
 )

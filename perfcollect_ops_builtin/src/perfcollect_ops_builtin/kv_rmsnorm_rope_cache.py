@@ -28,6 +28,8 @@ from perfcollect_core.lengths import tensor_key
 from perfcollect_core.tensors import format_shape
 
 from .latent_rows import check_capacity, check_shapes, find_behaviour, find_cache_mode
+from .theory.attention import CACHE_AXES
+from .theory.attention import cache_rows as perfcollect_generate_rows  # noqa: F401  # a hook
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -70,6 +72,7 @@ def perfcollect_operator_spec(operator: str) -> OperatorSpec:
             "Runtime index_pattern",
             "Runtime phase",
         ),
+        axes=CACHE_AXES,
         value_policy=(
             "kv N(0, 1), gamma N(1, 0.1), cos and sin of real angles; slots distinct: a random slot in a block of its "
             "own (decode), runs of consecutive slots through shuffled blocks (prefill); scales around 127/4"

@@ -32,6 +32,8 @@ from perfcollect_core.lengths import (
 )
 
 from .index_rows import check_shapes, find_modes, sequence_lengths
+from .theory.attention import INDEXER_AXES
+from .theory.attention import indexer_rows as perfcollect_generate_rows  # noqa: F401  # a hook
 
 _SLOTS = (
     Slot("query", "[T,N,128], or [B,S,N,128]"),
@@ -77,6 +79,7 @@ def perfcollect_operator_spec(operator: str) -> OperatorSpec:
                 "install a torch_npu and a CANN new enough to have aclnnLightningIndexer",
             ),
         ),
+        axes=INDEXER_AXES,
         value_policy=(
             "query and key N(0, 1), weights N(0, 1 / (heads * 128)) so that scores are of order one and without ties; "
             "block tables of shuffled distinct blocks; causal lengths"

@@ -27,6 +27,8 @@ from perfcollect_core import (
 )
 from perfcollect_core.tensors import format_shape
 
+from .theory.rows_of_tokens import TOKEN_AXES, masked_fill_rows
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -105,5 +107,7 @@ masked_fill = declare(
     "logits, else half",
     assumptions=("the share of true", "value is 0", "a mask recorded in another dtype is BOOL"),
     negative=(example_row("136,1;136,5120;", "DT_BF16;BOOL;DT_BF16", "136,5120", "DT_BF16", "ND;ND;ND"),),
+    axes=TOKEN_AXES,
+    rows=masked_fill_rows,
     examples="operators/masked_fill.csv",
 )

@@ -27,6 +27,8 @@ from .matrix_layouts import MatrixLayout, case_sizes, logical_matrix, solve_layo
 from .nz_weights import cast_to_nz
 from .precision import FLOATS, product_dtypes, product_tolerance
 from .row_checks import describe, float_row, read_signature, refuse_dtypes
+from .theory.products import GEMM_AXES
+from .theory.products import gemm_rows as perfcollect_generate_rows  # noqa: F401  # a hook
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -54,6 +56,7 @@ def perfcollect_operator_spec(operator: str) -> OperatorSpec:
         outputs=(Slot("y", "(M,N)"),),
         aliases=tuple(name for name in _FAMILY if name != operator),
         match_only=True,
+        axes=GEMM_AXES,
         value_policy="x1 N(0,1), x2 N(0,1/K), bias N(0,1): results of order one; seeded by row",
         assumptions=(
             "x2 is stored as (N,K) where both orders fit (N equals K)",

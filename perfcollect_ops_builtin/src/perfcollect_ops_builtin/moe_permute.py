@@ -25,6 +25,8 @@ from perfcollect_core import (
 )
 from perfcollect_core.tensors import format_shape
 
+from .theory.experts import PERMUTE_AXES, permute_rows
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -155,5 +157,7 @@ moe_permute = declare(
         example_row("4,7168;5,8", "DT_BF16;INT32", "32,7168;32", "DT_BF16;INT32"),
         example_row("4,7168;4,8", "DT_BF16;INT32", "33,7168;32", "DT_BF16;INT32"),
     ),
+    axes=PERMUTE_AXES,
+    rows=permute_rows,
     examples="operators/moe_token_permute.csv",
 )

@@ -24,6 +24,8 @@ from perfcollect_core import (
 )
 from perfcollect_core.tensors import format_shape
 
+from .theory.experts import UNPERMUTE_AXES, unpermute_rows
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -141,5 +143,7 @@ moe_unpermute = declare(
         example_row("256,7168;256;4,8", "DT_BF16;INT32;DT_BF16", "4,7168", "DT_BF16"),
         example_row("128,7168;128;", "DT_BF16;INT64;DT_UNDEFINED", "128,7168", "DT_BF16"),
     ),
+    axes=UNPERMUTE_AXES,
+    rows=unpermute_rows,
     examples="operators/moe_token_unpermute.csv",
 )

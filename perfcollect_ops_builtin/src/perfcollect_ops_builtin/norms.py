@@ -25,6 +25,8 @@ from perfcollect_core import (
 )
 from perfcollect_core.tensors import format_shape
 
+from .theory.rows_of_tokens import TOKEN_AXES, rms_norm_rows, softmax_rows
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -87,6 +89,8 @@ rms_norm = declare(
     value_policy="x N(0, 1), gamma N(1, 0.1) as trained norm weights are",
     assumptions=(f"epsilon is {_EPSILON}", "the normalised axes are gamma's"),
     negative=(example_row("136,5120;5000", "DT_BF16;DT_BF16", "136,5120;136,1", "DT_BF16;FLOAT"),),
+    axes=TOKEN_AXES,
+    rows=rms_norm_rows,
     examples="operators/rms_norm.csv",
 )
 
@@ -136,5 +140,7 @@ softmax = declare(
     value_policy="logits N(0, 3), no row fully masked",
     assumptions=("dim is -1", "the output has x's dtype"),
     negative=(example_row("4,151936", "FLOAT", "4,151935", "FLOAT"),),
+    axes=TOKEN_AXES,
+    rows=softmax_rows,
     examples="operators/softmax_v2.csv",
 )

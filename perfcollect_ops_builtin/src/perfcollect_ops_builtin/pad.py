@@ -22,6 +22,8 @@ from perfcollect_core import (
 )
 from perfcollect_core.tensors import format_shape
 
+from .theory.moves import PAD_AXES, pad_rows
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -87,5 +89,7 @@ pad = declare(
         example_row("16,7168;4;", "DT_BF16;INT64;DT_BF16", "", "", "ND;ND;ND"),
         example_row("16,7168;4;", "DT_BF16;INT64;DT_BF16", "16,7168,1", "DT_BF16", "ND;ND;ND"),
     ),
+    axes=PAD_AXES,
+    rows=pad_rows,
     examples="operators/pad_v3.csv",
 )

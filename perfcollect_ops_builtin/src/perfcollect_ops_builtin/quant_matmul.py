@@ -33,6 +33,8 @@ from .packed_scales import ascend_scale, pack_scales, unpack_scales
 from .precision import product_tolerance, quantised_reference
 from .quant_roles import ROLE_COLUMN, QuantRoles, find_roles
 from .row_checks import describe, read_signature, refuse_dtypes, row_cells
+from .theory.products import GEMM_AXES
+from .theory.products import quantised_rows as perfcollect_generate_rows  # noqa: F401  # a hook
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -63,6 +65,7 @@ def perfcollect_operator_spec(operator: str) -> OperatorSpec:
         ),
         outputs=(Slot("y", "(..., M,N) BF16, FLOAT16, INT8 or INT32"),),
         key_columns=(ROLE_COLUMN,),
+        axes=GEMM_AXES,
         value_policy=(
             "x1, x2 INT8 over [-127, 127]; scale 0.5 to 1.5 times 1/(127 sqrt K), pertoken_scale amax/127 of N(0,1) "
             "activations, INT32 bias within 1024, offset within 8; seeded by row"

@@ -22,6 +22,8 @@ from perfcollect_core import (
 )
 from perfcollect_core.tensors import format_shape
 
+from .theory.rows_of_tokens import ROPE_AXES, rope_rows
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -123,5 +125,7 @@ interleave_rope = declare(
         example_row("4,16,1,128;4,1,1,128;4,1,1,128", "DT_BF16;DT_BF16;DT_BF16", "4,16,1,128", "DT_BF16"),
         example_row("4,16,1,64;3,1,1,64;3,1,1,64", "DT_BF16;DT_BF16;DT_BF16", "4,16,1,64", "DT_BF16"),
     ),
+    axes=ROPE_AXES,
+    rows=rope_rows,
     examples="operators/interleave_rope.csv",
 )

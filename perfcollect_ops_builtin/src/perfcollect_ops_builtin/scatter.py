@@ -25,6 +25,8 @@ from perfcollect_core import (
 )
 from perfcollect_core.tensors import format_shape
 
+from .theory.moves import SCATTER_AXES, scatter_rows
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -135,5 +137,7 @@ scatter_nd_update = declare(
         example_row("1000,128;100,1;99,128", "DT_BF16;INT64;DT_BF16", "1000,128", "DT_BF16"),
         example_row("64,128;100,1;100,128", "DT_BF16;INT32;DT_BF16", "64,128", "DT_BF16"),
     ),
+    axes=SCATTER_AXES,
+    rows=scatter_rows,
     examples="operators/scatter_nd_update.csv",
 )

@@ -23,6 +23,7 @@ from perfcollect_core.cases import Param
 from perfcollect_core.tensors import format_shape
 
 from .moved_tensors import source_and_output_key
+from .theory.moves import SLICE_AXES, slice_rows
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -105,5 +106,7 @@ slice_op = declare(
         example_row("16,2112;2;2", "DT_BF16;INT64;INT64"),
         example_row("16,2112;2;2", "DT_BF16;INT64;INT64", "16,2112", "DT_BF16"),
     ),
+    axes=SLICE_AXES,
+    rows=slice_rows,
     examples="operators/slice.csv",
 )

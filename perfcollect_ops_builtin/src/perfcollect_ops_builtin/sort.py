@@ -23,6 +23,7 @@ from perfcollect_core import (
 )
 
 from .distinct_floats import ORDERED, distinct_logits, may_tie
+from .theory.moves import SORT_AXES, sort_rows
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -101,5 +102,7 @@ sort = declare(
     value_policy="logits N(0, 3) in random order, distinct along the sorted axis as far as the dtype allows",
     assumptions=("dim is -1", "ascending where 'Runtime descending' does not say true"),
     negative=(example_row("4,151936", "FLOAT", "4,151936;4,50", "FLOAT;INT32"),),
+    axes=SORT_AXES,
+    rows=sort_rows,
     examples="operators/sort.csv",
 )

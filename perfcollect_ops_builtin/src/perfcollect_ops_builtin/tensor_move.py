@@ -17,6 +17,8 @@ from perfcollect_core import (
     refuse_output,
 )
 
+from .theory.rows_of_tokens import MOVE_AXES, move_rows
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -66,5 +68,7 @@ tensor_move = declare(
     value_policy="x by dtype: floats N(0, 1), int8 full range, other integers 0..7, never constant",
     assumptions=("the destination is contiguous like x (it is not recorded)",),
     negative=(example_row("4112,5120", "DT_BF16", "4112,5121", "DT_BF16"),),
+    axes=MOVE_AXES,
+    rows=move_rows,
     examples="operators/tensor_move.csv",
 )

@@ -25,6 +25,7 @@ from perfcollect_core import (
 from perfcollect_core.tensors import format_shape
 
 from .moved_tensors import source_and_output_key
+from .theory.moves import TRANSPOSE_AXES, transpose_rows
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -131,5 +132,7 @@ transpose = declare(
         example_row("6,4;2", "FLOAT;INT64", "8,3", "FLOAT"),
         example_row("4,896;2", "DT_BF16;INT64"),
     ),
+    axes=TRANSPOSE_AXES,
+    rows=transpose_rows,
     examples="operators/transpose.csv",
 )

@@ -30,6 +30,8 @@ from .nz_weights import cast_to_nz
 from .packed_scales import ascend_scale, pack_scales, unpack_scales
 from .precision import FLOATS, product_tolerance, quantised_reference
 from .row_checks import describe, float_row, read_signature, refuse_dtypes
+from .theory.products import TRANSPOSED_AXES
+from .theory.products import transposed_rows as perfcollect_generate_rows  # noqa: F401  # a hook
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -55,6 +57,7 @@ def perfcollect_operator_spec(operator: str) -> OperatorSpec:
             Slot("scale", "(B*N), INT8 output only", optional=True),
         ),
         outputs=(Slot("y", "(M,B,N); (M,1,B*N) with scale; (S,M,B*N/S) with batch_split_factor S"),),
+        axes=TRANSPOSED_AXES,
         value_policy="x1 N(0,1), x2 N(0,1/K), scales 20 to 40 so that INT8 results span the range; seeded by row",
         assumptions=(
             "perm_x1 is [0,1,2] where both orders of x1 fit (M equals B)",

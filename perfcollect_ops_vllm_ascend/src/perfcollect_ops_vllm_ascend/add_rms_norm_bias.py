@@ -28,6 +28,8 @@ from perfcollect_core import (
 )
 from perfcollect_core.tensors import format_shape
 
+from .theory.rows_of_tokens import ADD_NORM_AXES, add_norm_rows
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -151,5 +153,7 @@ add_rms_norm_bias = declare(
         ),
         example_row("16,64;16,64;32", "DT_BF16;DT_BF16;DT_BF16", "16,64;16,1;16,64", "DT_BF16;FLOAT;DT_BF16"),
     ),
+    axes=ADD_NORM_AXES,
+    rows=add_norm_rows,
     examples="operators/add_rms_norm_bias.csv",
 )

@@ -32,6 +32,8 @@ from perfcollect_core import (
 from perfcollect_core.lengths import tensor_key
 
 from .expert_rows import EP_COLUMN, find_ranks, find_routing, find_tensors, refuse_variants
+from .theory.experts import AXES
+from .theory.experts import fused_rows as perfcollect_generate_rows  # noqa: F401  # a hook
 
 _OPP = (
     "export ASCEND_CUSTOM_OPP_PATH=…/vllm_ascend/_cann_ops_custom/vendors/<dir> and LD_LIBRARY_PATH to its op_api/lib, "
@@ -77,6 +79,7 @@ def perfcollect_operator_spec(operator: str) -> OperatorSpec:
             Need("schema", "_C_ascend::dispatch_ffn_combine", _VLLM),
         ),
         ranks=None,
+        axes=AXES,
         value_policy=(
             "x N(0, 1); int8 weights over the full range with packed fp32 scales of 1e-3 to 1e-2, others N(0, 1 / rows); "
             "global expert ids, distinct for each token: balanced (every expert equally often), random or skewed "

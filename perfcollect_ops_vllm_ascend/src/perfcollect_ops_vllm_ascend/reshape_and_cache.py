@@ -35,6 +35,9 @@ from perfcollect_core.lengths import (
 )
 from perfcollect_core.tensors import NZ, format_shape
 
+from .theory.attention import CACHE_AXES
+from .theory.attention import cache_rows as perfcollect_generate_rows  # noqa: F401  # a hook
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -58,6 +61,7 @@ def perfcollect_operator_spec(operator: str) -> OperatorSpec:
         outputs=(Slot("key_cache", "the cache itself", optional=True), Slot("value_cache", optional=True)),
         key_columns=("Runtime index_pattern", "Runtime phase", "Runtime active_rows", QUERY_LENGTHS_COLUMN),
         needs=(Need("library", "libatb.so", _ATB),),
+        axes=CACHE_AXES,
         value_policy=(
             "key and value N(0, 1); slots distinct: a random slot in a block of its own (decode), runs of consecutive "
             "slots through shuffled blocks (prefill), -1 past the active rows"

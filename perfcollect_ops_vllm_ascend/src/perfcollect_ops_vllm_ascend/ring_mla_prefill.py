@@ -36,6 +36,9 @@ from perfcollect_core.lengths import (
 )
 from perfcollect_core.tensors import format_shape
 
+from .theory.attention import RING_AXES
+from .theory.attention import ring_rows as perfcollect_generate_rows  # noqa: F401  # a hook
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -76,6 +79,7 @@ def perfcollect_operator_spec(operator: str) -> OperatorSpec:
         outputs=(Slot("out", "[Tq,N,128]"), Slot("lse", "[N,Tq] fp32")),
         key_columns=(QUERY_LENGTHS_COLUMN, KEY_LENGTHS_COLUMN, "Runtime mask_type", "Runtime batch_size"),
         needs=(Need("library", "libatb.so", _ATB),),
+        axes=RING_AXES,
         value_policy=(
             "queries, keys and values N(0, 1); mask the upper triangle; pre_out and prev_lse the real result of an "
             "earlier chunk of 256 random keys"

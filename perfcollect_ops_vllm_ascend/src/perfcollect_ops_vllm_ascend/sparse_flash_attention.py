@@ -34,6 +34,8 @@ from perfcollect_core.lengths import (
 )
 
 from .sparse_rows import check_shapes, find_selection, sequence_lengths, valid_counts
+from .theory.attention import SPARSE_AXES
+from .theory.attention import sparse_rows as perfcollect_generate_rows  # noqa: F401  # a hook
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -90,6 +92,7 @@ def perfcollect_operator_spec(operator: str) -> OperatorSpec:
             "Runtime sparse_indices_valid_count",
         ),
         needs=(Need("env", "ASCEND_CUSTOM_OPP_PATH", _OPP),),
+        axes=SPARSE_AXES,
         value_policy=(
             "query and latent N(0, 1), one buffer for key and value; block tables of shuffled distinct blocks; for each "
             "query distinct positions within its causal limit in random order (uniform, or half of them the latest), "

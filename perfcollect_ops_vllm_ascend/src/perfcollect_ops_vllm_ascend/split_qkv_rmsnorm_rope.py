@@ -27,6 +27,8 @@ from perfcollect_core import (
 )
 
 from .split_qkv_rows import POSITIONS, check_shapes, find_parameters, find_tensors
+from .theory.rows_of_tokens import SPLIT_AXES
+from .theory.rows_of_tokens import split_rows as perfcollect_generate_rows  # noqa: F401  # a hook
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -59,6 +61,7 @@ def perfcollect_operator_spec(operator: str) -> OperatorSpec:
             "Runtime phase",
         ),
         needs=tuple(Need("module", name, _TRITON) for name in ("triton", "vllm", "vllm_ascend")),
+        axes=SPLIT_AXES,
         value_policy=(
             "input N(0, 1), norm weights N(1, 0.1), biases N(0, 0.1), real cos and sin (base 1e6); positions: one "
             "length a request (decode), 0, 1, 2, ... (prefill)"

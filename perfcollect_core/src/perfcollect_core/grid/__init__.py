@@ -1,1 +1,1 @@
-"""Theory rows: axes, models, budget, sampling."""
+"""Theory rows: models, axes, budget, sampling, coverage and writing (``perfcollect grid``)."""

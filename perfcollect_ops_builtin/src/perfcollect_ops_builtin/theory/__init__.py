@@ -1,0 +1,1 @@
+"""Theory rows of the operators, family by family: axes and what a grid generates along them."""
