@@ -57,6 +57,25 @@ def test_a_process_that_a_case_spoilt_in_silence_blames_nobody_and_names_the_sus
     assert suspect["failed_after_it"][1][1] == "3,512"
 
 
+def test_a_crashing_kernel_poisons_no_later_row(fault_database, run):
+    faults = ["ok", "ok", "sticky", "ok", "abort", "ok", "hang", "ok"]
+    database = fault_database(
+        *({"Fault": fault, "Profiling Average Duration(us)": "7.5"} for fault in faults), family="noop"
+    )
+
+    first = run(database, "--ops", "Fault", "--case-timeout", "0.5")
+    workers = len(database.journal("worker"))
+    retried = run(database, "--resume", "--retry-failed")
+
+    assert (first.code, retried.code) == (3, 3)
+    assert database.measured() == [1, 2, 4, 6, 8]
+    assert [row["Profiling Average Duration(us)"] for row in database.rows()] == ["7.5"] * 8
+    assert workers >= 4
+    failures = [(line["row"][1][1], line["failure"]) for line in database.journal("failed")]
+    assert failures == [("3,512", "device_lost"), ("5,512", "worker_crashed"), ("7,512", "timeout")] * 2
+    assert len(database.journal("measured")) == 5
+
+
 def test_a_slow_start_is_no_failure(fault_database, run):
     database = fault_database("slow", "ok")
 
@@ -117,17 +136,6 @@ def test_a_hang_that_ignores_sigterm_and_has_a_detached_child_ends_in_time(fault
     # One worker start, the deadline, one second of grace.
     assert time.monotonic() - started < 0.5 + 2.0 + 3.0
     assert find_tree(mark) == set()
-
-
-def test_rows_and_old_values_survive_every_fault(fault_database, run):
-    faults = ["ok", "poison", "abort", "hang", "raise"]
-    database = fault_database(
-        *({"Fault": fault, "Profiling Average Duration(us)": "7.5"} for fault in faults), family="noop"
-    )
-
-    run(database, "--case-timeout", "0.3")
-
-    assert [row["Profiling Average Duration(us)"] for row in database.rows()] == ["7.5"] * 5
 
 
 def test_a_gigabyte_of_stderr_leaves_a_small_log(fault_database, run):
