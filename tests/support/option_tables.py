@@ -1,7 +1,8 @@
 """Keep the option tables of README.md and README.zh.md as the program is.
 
 Run: `python tests/support/option_tables.py` rewrites the tables between `<!-- options: COMMAND -->` marks. Meanings in
-README.zh.md are kept by option; one that is missing comes in as English text and is listed on stderr.
+README.zh.md are kept by option; one that is missing comes in as English text and is listed on stderr. A command that is
+new gets a section, one that is gone is for a person to remove.
 """
 
 from __future__ import annotations
@@ -71,9 +72,24 @@ def _table_rows(table: str) -> Iterator[Row]:
             yield cells[0], cells[1], cells[2]
 
 
+def _add_sections(path: Path) -> None:
+    """Put an empty table for each command that has none behind the last table."""
+    text = path.read_text(encoding="utf-8")
+    standing = {match["command"] for match in _SECTION.finditer(text)}
+    new = "".join(
+        f"\n\n### {command}\n\n<!-- options: {command} -->\n<!-- /options -->"
+        for command in program_tables()
+        if command not in standing
+    )
+    mark = "<!-- /options -->"
+    before, _, after = text.rpartition(mark)
+    path.write_text(f"{before}{mark}{new}{after}", encoding="utf-8")
+
+
 def write_tables(readme: str) -> list[str]:
     """Rewrite the tables of *readme*; return the options whose meaning had to be left in English."""
     path = REPOSITORY / readme
+    _add_sections(path)
     program, standing = program_tables(), read_tables(readme)
     untranslated = []
 
