@@ -56,7 +56,7 @@ def _metavar(option: click.Option) -> str:
 
 
 def _cell(text: str) -> str:
-    return " ".join(text.split()).replace("|", "\\|")
+    return " ".join(text.split()).replace("|", "\\|").replace("<", "\\<")
 
 
 def read_tables(readme: str) -> dict[str, tuple[Row, ...]]:
