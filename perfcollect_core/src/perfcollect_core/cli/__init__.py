@@ -32,6 +32,7 @@ COMMANDS = {
     "ops": LazyCommand("ops:ops", "List the operators that are installed."),
     "parse": LazyCommand("parse:parse", "Turn profiler output into the tables of a database."),
     "plugin": LazyCommand("plugin:plugin", "Start a plugin of your own."),
+    "replay": LazyCommand("replay:replay", "Launch the rows of a database without measuring them, to debug."),
     "run": LazyCommand(
         "run:run", "Replay the rows of a database, measure them and write the durations back."
     ),

@@ -18,7 +18,7 @@ from .arguments import multi_option
 from .database_options import database_options
 from .output import format_option, note
 
-__all__ = ["run"]
+__all__ = ["dispatch_options", "run", "run_options"]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -82,6 +82,9 @@ _OPTIONS = (
     click.option("--dry-run", is_flag=True, help="Print the plan and measure nothing."),
     click.option("--fail-fast", is_flag=True, help="Stop at the first failed case."),
     click.option("--prune-empty-duration-rows", "prune", is_flag=True, help="Afterwards, delete rows that were tried and still have no valid duration."),
+)  # fmt: skip
+
+_DISPATCH_OPTIONS = (
     click.option("--dispatch-ffn-combine-ep-size", type=click.IntRange(min=1), default=16, show_default=True, metavar="N", help="Expert-parallel size of DispatchFFNCombine."),
     click.option("--dispatch-ffn-combine-nproc-per-node", type=click.IntRange(min=1), metavar="N", help="torchrun processes per node (default: the EP size on one node)."),
     click.option("--dispatch-ffn-combine-nnodes", type=click.IntRange(min=1), default=1, show_default=True, metavar="N", help="torchrun nodes."),
@@ -91,7 +94,15 @@ _OPTIONS = (
 )  # fmt: skip
 
 
+def dispatch_options(command: _F) -> _F:
+    """Add the options of DispatchFFNCombine's expert-parallel world."""
+    for option in reversed(_DISPATCH_OPTIONS):
+        command = option(command)
+    return command
+
+
 def _run_options(command: _F) -> _F:
+    command = dispatch_options(command)
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
@@ -118,7 +129,7 @@ def run(
 
     if os.environ.get(_NO_EFFECT):
         note(f"{_NO_EFFECT} is set and has no effect here; --repeat-count does what it did")
-    options = _options(given)
+    options = run_options(given)
     if resume is None and options.retry_failed:
         raise UsageError(
             "--retry-failed: there is no run to take failed cases from",
@@ -139,7 +150,8 @@ def run(
     return command.show_plan() if dry_run else command.measure()
 
 
-def _options(given: Mapping[str, Any]) -> RunOptions:
+def run_options(given: Mapping[str, Any]) -> RunOptions:
+    """Return the options of a run from what click parsed."""
     fields = dict(given)
     prefix = "dispatch_ffn_combine_"
     plugin = {name: cast(Param, fields.pop(name)) for name in given if name.startswith(prefix)}
@@ -147,7 +159,7 @@ def _options(given: Mapping[str, Any]) -> RunOptions:
         plugin[f"{prefix}nproc_per_node"] = plugin[f"{prefix}ep_size"]
     return RunOptions(
         operators=tuple(fields.pop("ops")),
-        wrappers=tuple(fields.pop("wrappers")),
+        wrappers=tuple(fields.pop("wrappers", ())),
         plugin_options=plugin,
         **fields,
     )

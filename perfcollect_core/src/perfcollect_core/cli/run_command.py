@@ -28,7 +28,18 @@ from .output import Progress, emit, note, progress, warn
 from .run_plan import plan_document, plan_lines
 from .run_report import finish, summary_of
 
-__all__ = ["RunCommand"]
+__all__ = ["PreparedRun", "RunCommand"]
+
+
+@attrs.frozen(eq=False)
+class PreparedRun:
+    """A plan with the database, the device family and the wrappers it is for."""
+
+    plan: RunPlan
+    database: Path
+    family: LoadedPlugin
+    probe: Probe
+    wrappers: tuple[LoadedPlugin, ...]
 
 
 @attrs.define(eq=False)
@@ -58,6 +69,11 @@ class RunCommand:
             self.output_format,
         )
         return 0
+
+    def prepare(self) -> PreparedRun:
+        """Find database and family, check identity and needs, plan, and start nothing."""
+        plan = self._prepare()
+        return PreparedRun(plan, self._path, self._loaded, self._probe, self._wrappers)
 
     def measure(self) -> int:
         """Measure and write; returns the exit code."""

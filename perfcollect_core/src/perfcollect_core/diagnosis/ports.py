@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Callable, Iterator
+from typing import Literal
 
 from .findings import Finding, Scope
 
@@ -50,7 +51,7 @@ def hccl_ports(scope: Scope) -> Iterator[Finding]:
     if trouble is None:
         yield Finding("ports", "ok", _VARIABLE, f"{text} to {int(text) + _DEVICES - 1} are free")
     else:
-        level = "error" if scope.family == "ascend" else "warning"
+        level: Literal["error", "warning"] = "error" if scope.family == "ascend" else "warning"
         yield Finding(
             "ports", level, _VARIABLE, trouble, f"choose a free range that ends at {_LAST_PORT} or below"
         )
