@@ -17,6 +17,7 @@ from simulated_runs import OPERATOR, RunTimes, install_operator, make_database, 
 
 from perfcollect_core.runner.journal import JOURNAL_NAME
 from perfcollect_core.runner.protocol import encode_row
+from perfcollect_core.tables.identity import adopt_identity
 from perfcollect_core.tables.read import read_table
 
 __all__ = ["runner_figures"]
@@ -166,6 +167,8 @@ def resume_plan(root: Path, cases: int = 50_000, done: int = 49_000) -> Figure:
 def _write_journal(database: Path, run_dir: Path, done: int) -> None:
     """Write what a run that measured the first *done* rows would have left."""
     run_dir.mkdir(parents=True)
+    # The run would have said what the database holds before its first case.
+    adopt_identity(database, family="noop", device="NOOP")
     rows = read_table(database / f"{OPERATOR}.csv").rows
     samples = {"us": [round(20.0 + 0.1 * (i % 5), 4) for i in range(30)], "stop": "precision", "launches": 30}
     statistic = {"n": 30, "min": 20.0, "p10": 20.0, "median": 20.2, "mean": 20.2, "mad": 0.1}

@@ -228,7 +228,8 @@ def read_lines(path: Path) -> Iterator[Message | None]:
             if not raw.endswith(b"\n"):
                 return
             try:
-                line = json.loads(raw)
+                # Decoded here: json would look for other encodings first, line after line.
+                line = json.loads(raw.decode("utf-8", "surrogateescape"))
             except ValueError:
                 line = None
             yield line if isinstance(line, dict) and "kind" in line else None

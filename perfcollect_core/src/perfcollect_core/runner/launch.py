@@ -18,7 +18,8 @@ from perfcollect_core.discovery import plugin_index
 from perfcollect_core.environment import DeviceFamily, DeviceInfo
 from perfcollect_core.errors import DataError, UsageError
 from perfcollect_core.loading import LoadedPlugin
-from perfcollect_core.tables.identity import adopt_identity
+from perfcollect_core.tables.identity import adopt_identity, check_identity
+from perfcollect_core.tables.lock import database_lock
 
 from .campaign import CampaignResult, run_campaign
 from .execution import ExecutorPlugin
@@ -29,7 +30,7 @@ from .processes import machine_memory_bytes
 from .protocol import PluginRef, Setup, encode_row
 from .run_dir import writable
 from .settings import CaseResult, SessionSettings
-from .write_back import TableWriter
+from .write_back import LOCK_WAIT_SECONDS, TableWriter
 
 __all__ = ["RunContext", "RunOutcome", "check_writable", "encode_denied", "execute", "select_devices"]
 
@@ -112,6 +113,8 @@ def execute(
     Raises:
         JournalError: The journal cannot be opened: nothing was measured.
     """
+    if context.write:
+        _adopt(context)
     journal = Journal(context.run_dir / JOURNAL_NAME)
     try:
         journal.append(
@@ -133,7 +136,6 @@ def execute(
             context.database,
             journal,
             write=context.write,
-            before=lambda: _adopt(context),
             earlier=context.run_dir / JOURNAL_NAME if earlier else None,
         )
         outcome = _measure(plan, options, context, wrappers, journal, writer, on_result, announce, earlier)
@@ -264,13 +266,11 @@ def _end(outcome: RunOutcome, journal: Journal) -> None:
 
 
 def _adopt(context: RunContext) -> None:
-    """Say in the database what it holds from now on; the lock is held."""
-    adopt_identity(
-        context.database,
-        family=context.device_family.name,
-        device=context.devices[0].name,
-        versions=context.versions,
-    )
+    """Say in the database what it holds from now on, before another family's run can begin on it."""
+    with database_lock(context.database, wait_seconds=LOCK_WAIT_SECONDS):
+        family, device = context.device_family.name, context.devices[0].name
+        check_identity(context.database, family=family, device=device)
+        adopt_identity(context.database, family=family, device=device, versions=context.versions)
 
 
 def encode_denied(results: Sequence[CaseResult]) -> list[object]:

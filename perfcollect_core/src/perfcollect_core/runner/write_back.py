@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import attrs
@@ -56,7 +56,6 @@ class TableWriter:
         database: Directory of the tables.
         journal: Told what is in the tables.
         write: False where the database cannot be written: the journal keeps everything for ``db apply``.
-        before: Called under the lock before the first patch.
         earlier: Journal of a run taken up again: what it measured and did not write is written too.
     """
 
@@ -66,13 +65,11 @@ class TableWriter:
         journal: Journal,
         *,
         write: bool = True,
-        before: Callable[[], None] = lambda: None,
         earlier: Path | None = None,
     ) -> None:
         self._database = database
         self._journal = journal
         self._write = write
-        self._before: Callable[[], None] | None = before
         self._pending: dict[Path, dict[RowRef, Cells]] = {}
         self._measured: dict[Path, list[tuple[PlannedCase, Measurement]]] = {}
         self._flushed_at = time.monotonic()
@@ -125,9 +122,6 @@ class TableWriter:
         # A table must never say more than the journal.
         self._journal.sync()
         with database_lock(self._database, wait_seconds=wait_seconds):
-            if self._before is not None:
-                self._before()
-                self._before = None
             for path in list(self._pending):
                 self._tally(path).add(patch_table(path, self._pending[path], required=()))
                 del self._pending[path]
