@@ -351,6 +351,16 @@ def test_rows_that_say_too_little_or_want_another_variant_are_skipped_in_words(c
     assert make(cells) == Skip(reason)
 
 
+def test_a_shifted_block_table_is_recognised_though_its_dtype_did_not_move():
+    cells = REFUSED["shifted table"][0]
+    words = cells["Input Data Types"].split(";")
+    words[14], words[15] = "INT32", "DT_UNDEFINED"
+
+    made = make(cells | {"Input Data Types": ";".join(words)})
+
+    assert made == Skip.invalid(REFUSED["shifted table"][1])
+
+
 def test_slots_may_be_trimmed_blank_or_spelled_in_any_way():
     full = LAYOUTS["paged 3-D decode"][0]
     trimmed = full | {name: ";".join(full[name].split(";")[:15]) for name in full if name.startswith("Input")}

@@ -7,6 +7,7 @@ import math
 import attrs
 
 from perfcollect_core import (
+    ABSENT,
     Case,
     Cost,
     Device,
@@ -43,6 +44,9 @@ def perfcollect_make_case(spec: OperatorSpec, row: Row) -> Case | Skip:
     assumptions: list[str] = []
     try:
         signature = parse_signature(row.cells)
+        # No input is 0-D: a dtype beside a blank shape says nothing.
+        inputs = tuple(tensor if tensor.shape is not None else ABSENT for tensor in signature.inputs)
+        signature = attrs.evolve(signature, inputs=inputs)
         refused = refuse_variants(signature)
         if refused:
             return refused
