@@ -113,3 +113,16 @@ def test_a_source_distribution_builds_and_holds_the_sources(tmp_path):
     (archive,) = tmp_path.glob("*.tar.gz")
     with tarfile.open(archive) as file:
         assert [name for name in file.getnames() if name.endswith("src/perfcollect_core/discovery.py")]
+
+
+def test_the_repository_root_shadows_no_package():
+    code = "import perfcollect_core; print(perfcollect_core.__file__)"
+
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True, check=True
+    )
+
+    assert (
+        Path(done.stdout.strip())
+        == REPOSITORY / "perfcollect_core" / "src" / "perfcollect_core" / "__init__.py"
+    )
