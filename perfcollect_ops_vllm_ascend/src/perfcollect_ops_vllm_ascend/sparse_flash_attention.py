@@ -41,8 +41,9 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 _OPP = (
-    "export ASCEND_CUSTOM_OPP_PATH=…/vllm_ascend/_cann_ops_custom/vendors/<dir> and LD_LIBRARY_PATH to its op_api/lib, "
-    "then start again"
+    "install a torch_npu that has npu_sparse_flash_attention, or vllm-ascend with its custom OPP package (export "
+    "ASCEND_CUSTOM_OPP_PATH=…/vllm_ascend/_cann_ops_custom/vendors/<dir> and LD_LIBRARY_PATH to its op_api/lib), then "
+    "start again"
 )
 _DTYPES = "DT_BF16;DT_BF16;DT_BF16;INT32;INT32;INT32;INT32;DT_BF16;DT_BF16"
 
@@ -91,7 +92,9 @@ def perfcollect_operator_spec(operator: str) -> OperatorSpec:
             "Runtime sparse_indices_pattern",
             "Runtime sparse_indices_valid_count",
         ),
-        needs=(Need("env", "ASCEND_CUSTOM_OPP_PATH", _OPP),),
+        needs=(
+            Need("schema", "npu::npu_sparse_flash_attention|_C_ascend::npu_sparse_flash_attention", _OPP),
+        ),
         axes=SPARSE_AXES,
         value_policy=(
             "query and latent N(0, 1), one buffer for key and value; block tables of shuffled distinct blocks; for each "

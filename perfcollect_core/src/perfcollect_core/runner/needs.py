@@ -42,7 +42,8 @@ _LIBRARY_PROBE = "import ctypes, sys; ctypes.CDLL(sys.argv[1])"
 def missing_needs(needs: Iterable[Need], family: str) -> tuple[Missing, ...]:
     """Return which of *needs* are not met here for *family*, in their order."""
     wanted = [need for need in dict.fromkeys(needs) if family in need.families]
-    schemas = tuple(need.name for need in wanted if need.kind == "schema")
+    # "a::x|b::x": either will do.
+    schemas = tuple(name for need in wanted if need.kind == "schema" for name in need.name.split("|"))
     registered = _schemas(schemas) if schemas else {}
     missing = []
     for need in wanted:
@@ -109,19 +110,26 @@ def _library(need: Need) -> Missing | None:
 
 
 def _schema(need: Need, registered: dict[str, bool]) -> Missing | None:
-    name = need.name.removeprefix("torch.ops.").replace(".", "::", 1) if "::" not in need.name else need.name
-    if registered.get(need.name) or registered.get(name):
+    names = need.name.split("|")
+    if any(registered.get(name) for name in names):
         return None
-    looked = f"torch.ops.{name.replace('::', '.')} is not registered by the torch of {sys.executable}"
-    return Missing(f"torch operator {name}", looked, need.hint or "install the package that registers it")
+    full = [_full_name(name) for name in names]
+    paths = " nor ".join(f"torch.ops.{name.replace('::', '.')}" for name in full)
+    looked = f"{paths} is not registered by the torch of {sys.executable}"
+    if len(full) > 1:
+        looked = f"neither {looked.replace(' is not registered', ' is registered')}"
+    return Missing(
+        f"torch operator {' or '.join(full)}", looked, need.hint or "install the package that registers it"
+    )
+
+
+def _full_name(name: str) -> str:
+    return name if "::" in name else name.removeprefix("torch.ops.").replace(".", "::", 1)
 
 
 @lru_cache(maxsize=8)
 def _schemas(names: Sequence[str]) -> dict[str, bool]:
-    asked = {
-        name: name if "::" in name else name.removeprefix("torch.ops.").replace(".", "::", 1)
-        for name in names
-    }
+    asked = {name: _full_name(name) for name in names}
     try:
         done = subprocess.run(
             [sys.executable, "-c", _SCHEMA_PROBE, json.dumps(list(asked.values()))],
