@@ -51,14 +51,18 @@ def background(fake_distribution):
 
 
 @pytest.mark.parametrize(
-    ("signals", "last_finished"),
-    [((signal.SIGINT,), True), ((signal.SIGINT, signal.SIGINT), False), ((signal.SIGTERM,), False)],
+    ("signals", "sleep_ms", "finished"),
+    [
+        ((signal.SIGINT,), "1500", 2),
+        ((signal.SIGINT, signal.SIGINT), "30000", 1),
+        ((signal.SIGTERM,), "30000", 1),
+    ],
 )
 def test_an_interrupted_run_writes_what_it_measured_and_can_go_on(
-    fault_database, run, background, signals, last_finished
+    fault_database, run, background, signals, sleep_ms, finished
 ):
     mark = uuid4().hex
-    database = fault_database({"Sleep Ms": "1"}, *[{"Sleep Ms": "1500"}] * 3)
+    database = fault_database({"Sleep Ms": "1"}, *[{"Sleep Ms": sleep_ms}] * 3)
     process = background(database, mark=mark)
     time.sleep(0.3)
 
@@ -68,7 +72,7 @@ def test_an_interrupted_run_writes_what_it_measured_and_can_go_on(
     out, err = process.communicate(timeout=60)
 
     assert process.returncode == 130, err
-    assert len(database.measured()) == (2 if last_finished else 1)
+    assert len(database.measured()) == finished
     assert find_tree(mark) == set()
     assert "(exit 130)" in out
     assert "--resume" in out

@@ -292,3 +292,43 @@ def test_several_passes_visit_each_case_as_often_and_keep_every_sample(fault_dat
     visits = [line["row"][1][1] for line in database.journal("pass")]
     assert visits == ["1,512", "2,512", "3,512"] * 2
     assert [line["statistics"]["n"] for line in database.journal("measured")] == [6, 6, 6]
+
+
+def test_a_row_on_which_a_plugin_fails_is_set_aside_with_what_it_raised(
+    fault_database, run, fake_distribution
+):
+    fake_distribution(
+        "buggy",
+        operators={"Buggy": "buggy"},
+        files={
+            "buggy.py": "from perfcollect_core.testing.faults import operator as _inner\n"
+            "perfcollect_operator_spec = _inner.perfcollect_operator_spec\n"
+            "perfcollect_make_inputs = _inner.perfcollect_make_inputs\n"
+            "perfcollect_bind_kernel = _inner.perfcollect_bind_kernel\n"
+            "def perfcollect_make_case(spec, row):\n"
+            "    if row.get('Fault') == 'bug':\n"
+            "        raise KeyError('no such slot')\n"
+            "    return _inner.perfcollect_make_case(spec, row)\n"
+        },
+    )
+    database = fault_database("ok", "bug", "ok")
+    database.table.rename(database.path / "Buggy.csv")
+
+    finished = run(database)
+
+    assert finished.code == 3
+    assert "operator 'Buggy' (buggy 1.0) raised KeyError: 'no such slot'" in finished.out
+    assert "2 measured, 1 failed, 0 skipped (exit 3)" in finished.out
+
+
+def test_a_torn_table_is_refused_and_keeps_its_bytes(fault_database, run):
+    database = fault_database("ok", "ok")
+    with database.table.open("a", encoding="utf-8", newline="") as file:
+        file.write("dynamic,CPU\r\n")
+    digest = database.digest()
+
+    finished = run(database, "--ops", "Fault")
+
+    assert finished.code == 1
+    assert "line 4: 2 cells, header has 14" in finished.err
+    assert database.digest() == digest

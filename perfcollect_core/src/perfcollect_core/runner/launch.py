@@ -15,7 +15,7 @@ import attrs
 from perfcollect_core import __version__
 from perfcollect_core.cases import RowRef
 from perfcollect_core.discovery import plugin_index
-from perfcollect_core.environment import DeviceFamily, DeviceInfo
+from perfcollect_core.environment import DeviceFamily, DeviceInfo, Probe
 from perfcollect_core.errors import DataError, UsageError
 from perfcollect_core.loading import LoadedPlugin
 from perfcollect_core.tables.identity import adopt_identity, check_identity
@@ -25,7 +25,7 @@ from .campaign import CampaignResult, run_campaign
 from .execution import ExecutorPlugin
 from .journal import JOURNAL_NAME, Journal, JournalError, JournalState
 from .options import RunOptions, encode_options
-from .plan import RunPlan
+from .plan import PlannedCase, RunPlan
 from .processes import machine_memory_bytes
 from .protocol import PluginRef, Setup, encode_row
 from .run_dir import writable
@@ -52,6 +52,10 @@ class RunContext:
     @property
     def device_family(self) -> DeviceFamily:
         return cast("DeviceFamily", self.family.plugin)
+
+    @property
+    def emulated(self) -> bool:
+        return Probe(self.devices).emulated
 
 
 @attrs.define
@@ -126,6 +130,7 @@ def execute(
                 "family": context.device_family.name,
                 "devices": [[device.index, device.name] for device in context.devices],
                 "versions": dict(context.versions),
+                "emulated": context.emulated,
                 "started_at": time.time(),
                 "options": encode_options(options),
                 "cases": len(plan.cases),
@@ -171,7 +176,7 @@ def _measure(
     executor = context.executor.open_executor(context.run_dir)
     try:
         finished = run_campaign(
-            plan.cases,
+            _in_order(plan, options, context),
             settings,
             executor,
             journal,
@@ -191,6 +196,16 @@ def _measure(
     finally:
         executor.close()
     return outcome
+
+
+def _in_order(plan: RunPlan, options: RunOptions, context: RunContext) -> Sequence[PlannedCase]:
+    """Return the cases as they are handed out: the cheapest first, so that a budget measures the most of them.
+
+    Several devices without a budget get the most expensive first: the short ones at the end leave nobody idle.
+    """
+    if len(context.devices) > 1 and options.max_seconds is None:
+        return plan.cases[::-1]
+    return plan.cases
 
 
 def _workers_before(run_dir: Path) -> int:
@@ -230,6 +245,8 @@ def _settings(
         case_timeout=options.case_timeout,
         max_seconds=options.max_seconds,
         fail_fast=options.fail_fast,
+        exit_seconds=getattr(family, "exit_seconds", 5.0),
+        keep_profiles=options.keep_profiles,
     )
 
 
@@ -269,8 +286,14 @@ def _adopt(context: RunContext) -> None:
     """Say in the database what it holds from now on, before another family's run can begin on it."""
     with database_lock(context.database, wait_seconds=LOCK_WAIT_SECONDS):
         family, device = context.device_family.name, context.devices[0].name
-        check_identity(context.database, family=family, device=device)
-        adopt_identity(context.database, family=family, device=device, versions=context.versions)
+        check_identity(context.database, family=family, device=device, emulated=context.emulated)
+        adopt_identity(
+            context.database,
+            family=family,
+            device=device,
+            versions=context.versions,
+            emulated=context.emulated,
+        )
 
 
 def encode_denied(results: Sequence[CaseResult]) -> list[object]:

@@ -11,9 +11,10 @@ import attrs
 from perfcollect_core.cases import Case, Row, RowRef, RunRequest, Skip
 from perfcollect_core.discovery import operator_name, plugin_index
 from perfcollect_core.environment import DeviceFamily
-from perfcollect_core.errors import TableError
+from perfcollect_core.errors import PluginContractError, TableError
 from perfcollect_core.host import OperatorHost, compose
 from perfcollect_core.loading import LoadedPlugin, load_provider
+from perfcollect_core.measurements import Plan
 from perfcollect_core.specs import OperatorSpec
 from perfcollect_core.tables.read import read_table
 
@@ -28,7 +29,8 @@ __all__ = ["PlannedCase", "PlannedTable", "RunPlan", "build_plan"]
 _CASE_SECONDS = 0.05
 _FLOPS_PER_SECOND = 5e10
 _BYTES_PER_SECOND = 5e9
-_LAUNCHES = 10
+_LAUNCHES = 100
+_FEWEST_SAMPLES = 3
 
 
 @attrs.frozen(eq=False)
@@ -169,6 +171,7 @@ def _plan_cases(
 ) -> RunPlan:
     device_family = family.plugin
     assert isinstance(device_family, DeviceFamily)
+    case_plan = options.plan(device_family.default_plan())
     request = RunRequest(device_family.name, options.plugin_options)
     cases: list[PlannedCase] = []
     skips: list[tuple[PlannedTable, Row, Skip]] = []
@@ -188,10 +191,10 @@ def _plan_cases(
             reason = f"{table.operator} does not run on {device_family.name}, only on {', '.join(table.spec.families)}"
             skips += [(table, row, Skip(reason)) for row in wanted]
             continue
-        matched = table.host.match_rows(table.spec, wanted, request)
-        skips += [(table, row, skip) for row, skip in matched.skips]
+        matched, refused_rows = _match(table, wanted, request)
+        skips += [(table, row, skip) for row, skip in refused_rows]
         by_ref = {row.ref: row for row in wanted}
-        for case in matched.cases:
+        for case in matched:
             if case.row is None or case.row not in by_ref:
                 continue
             row = by_ref[case.row]
@@ -199,7 +202,7 @@ def _plan_cases(
             if refused is not None:
                 skips.append((table, row, refused))
                 continue
-            cases.append(_planned(table, case, row))
+            cases.append(_planned(table, case, row, case_plan))
     ordered = sorted(cases, key=lambda planned: planned.predicted_seconds)
     kept = ordered if options.limit is None else ordered[: max(0, options.limit - counts["done"])]
     return RunPlan(
@@ -213,11 +216,42 @@ def _plan_cases(
     )
 
 
-def _planned(table: PlannedTable, case: Case, row: Row) -> PlannedCase:
+def _match(
+    table: PlannedTable, rows: Sequence[Row], request: RunRequest
+) -> tuple[list[Case], list[tuple[Row, Skip]]]:
+    """Match rows to cases; a row the plugin fails on is set aside with what it raised, the others go on."""
+    try:
+        matched = table.host.match_rows(table.spec, rows, request)
+    except PluginContractError as error:
+        # What the plugin raised is its cause; an answer against the contract has none and is never of one row.
+        if error.__cause__ is None:
+            raise
+        if len(rows) == 1:
+            return [], [(rows[0], Skip.invalid(str(error)))]
+        broken = error
+    else:
+        return list(matched.cases), list(matched.skips)
+    cases: list[Case] = []
+    skips: list[tuple[Row, Skip]] = []
+    for row in rows:
+        more_cases, more_skips = _match(table, [row], request)
+        cases += more_cases
+        skips += more_skips
+    if not cases:
+        raise broken
+    return cases, skips
+
+
+def _planned(table: PlannedTable, case: Case, row: Row, plan: Plan) -> PlannedCase:
     cost = table.host.estimate_cost(case)
     needed = float(sum(t.nbytes for t in (*case.tensors.values(), *case.outputs)))
     once = cost.flops / _FLOPS_PER_SECOND + max(cost.nbytes, needed) / _BYTES_PER_SECOND
-    return PlannedCase(case, row, table, cost.flops, needed, _CASE_SECONDS + _LAUNCHES * once)
+    if plan.repeat is not None:
+        seconds = (plan.repeat + plan.warmup) * once
+    else:
+        # The budget bounds the samples; warming up and the fewest samples are taken all the same.
+        seconds = max(min(_LAUNCHES * once, plan.max_seconds), (1 + _FEWEST_SAMPLES) * once)
+    return PlannedCase(case, row, table, cost.flops, needed, _CASE_SECONDS + seconds)
 
 
 def _unsupported_dtype(case: Case, family: DeviceFamily) -> Skip | None:
