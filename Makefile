@@ -8,7 +8,7 @@ PYTEST_ARGS ?=
 # src/ layouts need no help from the current directory, and must not get any.
 export PYTHONSAFEPATH := 1
 
-.PHONY: help venv install demo test lint types budget bench docs dist check test-core-alone clean \
+.PHONY: help venv install demo samples test lint types budget bench docs dist check test-core-alone clean \
 	drill-kill drill-faults drill-writes
 
 help:
@@ -36,6 +36,10 @@ $(VENV)/.installed: $(VENV)/.requirements $(METADATA)
 
 demo: install
 	$(BIN)/python samples/demo.py
+
+# After an operator's example rows changed.
+samples: install
+	$(BIN)/python samples/rebuild.py
 
 test: install
 	$(BIN)/python -m pytest -n 2 --dist loadgroup $(PYTEST_ARGS)
