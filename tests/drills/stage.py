@@ -102,7 +102,9 @@ class Stage:
         """Start ``perfcollect run`` in a process of its own."""
         env = {
             **os.environ,
-            "PYTHONPATH": str(self.directory / "plugins"),
+            "PYTHONPATH": os.pathsep.join(
+                filter(None, (str(self.directory / "plugins"), os.environ.get("PYTHONPATH")))
+            ),
             "PYTHONWARNINGS": "ignore",
             TRACE_VARIABLE: str(self.trace),
             **(environment or {}),
