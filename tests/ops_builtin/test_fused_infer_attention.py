@@ -507,6 +507,12 @@ def test_packed_keys_without_pages_are_passed_as_running_sums():
     assert _arguments("dense chunk")["actual_seq_lengths_kv"] == [25, 60]
 
 
+def test_lengths_nobody_needs_are_passed_only_where_the_row_was_given_them():
+    assert "actual_seq_lengths" not in _arguments("BSND")
+    assert "actual_seq_lengths_kv" not in _arguments("BSND")
+    assert _arguments("B07")["actual_seq_lengths"] == [1] * 6
+
+
 def test_a_sliding_window_is_passed_as_tokens_before():
     arguments = _arguments("sliding window")
 

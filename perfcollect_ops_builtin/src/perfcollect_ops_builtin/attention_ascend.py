@@ -54,12 +54,12 @@ def call_arguments(call: AttentionCall, inputs: Inputs) -> dict[str, object]:
         for name, tensor in inputs.tensors.items()
     }
     # Packed layouts take running sums of the query; paged caches always take one length a sequence.
-    packed_keys = geometry.packed and not geometry.cache
-    arguments["actual_seq_lengths_kv"] = list(cumulative(call.kv_lengths) if packed_keys else call.kv_lengths)
-    if geometry.packed or any(q != geometry.queries for q in call.q_lengths):
-        arguments["actual_seq_lengths"] = list(
-            cumulative(call.q_lengths) if geometry.packed else call.q_lengths
-        )
+    packed, paged = geometry.packed, bool(geometry.cache)
+    if packed or call.q_listed or any(q != geometry.queries for q in call.q_lengths):
+        arguments["actual_seq_lengths"] = list(cumulative(call.q_lengths) if packed else call.q_lengths)
+    if packed or paged or call.kv_listed or any(kv != geometry.keys for kv in call.kv_lengths):
+        sums = packed and not paged
+        arguments["actual_seq_lengths_kv"] = list(cumulative(call.kv_lengths) if sums else call.kv_lengths)
     if call.prefix:
         arguments["actual_shared_prefix_len"] = [call.prefix]
     arguments |= {

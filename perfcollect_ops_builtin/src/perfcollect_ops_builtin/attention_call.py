@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import attrs
 
 from perfcollect_core import OperatorSpec, Row, Signature, TensorSpec
@@ -17,17 +19,22 @@ UNBOUNDED = 2147483647
 _COMPRESSED = (2048, 2048)
 
 
+def _counts(values: Iterable[int]) -> tuple[int, ...]:
+    return tuple(values)
+
+
 @attrs.frozen(kw_only=True)
 class AttentionCall:
     """Everything a binding needs besides tensors; its fields travel as ``Case.params``.
 
     ``q_lengths`` and ``kv_lengths`` count the tokens of each sequence, whatever the API wants. ``explicit_mask``:
-    slot 4 holds one entry for each query and key, not the compressed triangle.
+    slot 4 holds one entry for each query and key, not the compressed triangle. ``q_listed`` and ``kv_listed``: the
+    recorded call was given the lengths, needed or not.
     """
 
     geometry: Geometry
-    q_lengths: tuple[int, ...] = attrs.field(converter=tuple)
-    kv_lengths: tuple[int, ...] = attrs.field(converter=tuple)
+    q_lengths: tuple[int, ...] = attrs.field(converter=_counts)
+    kv_lengths: tuple[int, ...] = attrs.field(converter=_counts)
     scale: float
     sparse_mode: int
     pre_tokens: int = UNBOUNDED
@@ -35,6 +42,8 @@ class AttentionCall:
     explicit_mask: bool = False
     lse: bool = False
     prefix: int = 0
+    q_listed: bool = False
+    kv_listed: bool = False
 
 
 def visible_pairs(call: AttentionCall) -> int:
@@ -93,6 +102,8 @@ def resolve_call(
         explicit_mask=explicit,
         lse=lse.shape is not None and lse.numel >= geometry.heads * geometry.queries,
         prefix=_prefix_length(geometry, prefix),
+        q_listed=not signature.input(5).is_absent,
+        kv_listed=not signature.input(6).is_absent,
         **bounds,
     )
     return call, _tensors(call, signature, assumptions)

@@ -61,7 +61,7 @@ def bind_ascend(case: Case, inputs: Inputs, device: Device) -> Kernel:
     }
     schema = operator.default._schema.arguments
     known = {argument.name for argument in schema}
-    unknown = [a.name for a in schema if a.name not in arguments and a.default_value is None]
+    unknown = [a.name for a in schema if a.name not in arguments and not a.has_default_value()]
     if unknown:
         raise CaseError(
             f"dispatch_ffn_combine here takes {', '.join(a.name for a in schema)}: {', '.join(unknown)} is not known",

@@ -237,9 +237,13 @@ def _bind_ascend(case: Case, inputs: Inputs) -> Kernel:
     queries, keys = case_lengths(case)
     # Lengths stay on the host; a call without mask wants those of the keys as well.
     lengths = [queries] if case.params["causal"] and not case.params["merge"] else [queries, keys]
+    # A mask has to be passed even where it is not used (and then not recorded).
+    mask = inputs.tensors.get("mask")
+    if mask is None:
+        mask = torch.ones(512, 512, dtype=inputs["q_nope"].dtype, device=inputs["q_nope"].device).triu(1)
     arguments: dict[str, object] = {
         **inputs.tensors,
-        "mask": inputs.tensors.get("mask"),
+        "mask": mask,
         "seqlen": torch.tensor(lengths, dtype=torch.int32).squeeze(0),
         "head_num": inputs["q_nope"].shape[1],
         "kv_head_num": inputs["k_nope"].shape[1],
