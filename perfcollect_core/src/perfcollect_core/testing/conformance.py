@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import subprocess
@@ -18,10 +17,9 @@ from perfcollect_core.cases import Case, Row, RunRequest
 from perfcollect_core.checking import difference
 from perfcollect_core.errors import CaseError
 from perfcollect_core.host import LoadedPlugin, OperatorHost
-from perfcollect_core.loading import load_operator
 from perfcollect_core.measurements import Inputs, Kernel, Reference, Tolerance
 
-from .replay import host_for, make_row
+from .replay import host_for, make_row, plugin_under_test
 from .tensor_checks import check_output, record_calls, same_bytes, spoil
 
 __all__ = ["OperatorConformance"]
@@ -49,20 +47,12 @@ class OperatorConformance:
     max_bytes: ClassVar[float] = 2**30
     max_flops: ClassVar[float] = 20e9
 
-    # -- what the checks stand on
-
     @classmethod
     def loaded(cls) -> LoadedPlugin:
         """Load the operator under test."""
-        if cls.plugin is None:
-            return load_operator(cls.operator)
         if isinstance(cls.plugin, ModuleType):
             return LoadedPlugin(cls.operator, cls.plugin, "under test")
-        module, _, attribute = cls.plugin.partition(":")
-        found: object = importlib.import_module(module)
-        for part in filter(None, attribute.split(".")):
-            found = getattr(found, part)
-        return LoadedPlugin(cls.operator, found, "under test")
+        return plugin_under_test(cls.operator, cls.plugin)
 
     @classmethod
     def host(cls) -> OperatorHost:
@@ -115,8 +105,6 @@ class OperatorConformance:
         device = host.family.device(0)
         inputs = host.make_inputs(case, device)
         return inputs, host.bind_kernel(case, inputs, device)
-
-    # -- checks
 
     def test_deviations_have_reasons(self) -> None:
         checks = {name.removeprefix("test_") for name in dir(type(self)) if name.startswith("test_")}

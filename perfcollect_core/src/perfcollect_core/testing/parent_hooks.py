@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import sys
 
 from perfcollect_core.cases import Case
-from perfcollect_core.loading import LoadedPlugin, load_operator
 
-from .replay import host_for, make_row
+from .replay import host_for, make_row, plugin_under_test
 
 __all__ = ["main"]
 
@@ -20,14 +18,7 @@ def main() -> None:
     """Read ``{"operator", "plugin", "rows"}`` from stdin."""
     request = json.load(sys.stdin)
     operator, plugin = request["operator"], request["plugin"]
-    if plugin is None:
-        loaded = load_operator(operator)
-    else:
-        module, _, attribute = plugin.partition(":")
-        found: object = importlib.import_module(module)
-        for part in filter(None, attribute.split(".")):
-            found = getattr(found, part)
-        loaded = LoadedPlugin(operator, found, "under test")
+    loaded = plugin_under_test(operator, plugin)
     host = host_for(operator, loaded.plugin)
     spec = host.spec()
     for index, cells in enumerate(request["rows"]):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,7 @@ import attrs
 from perfcollect_core.cases import Case, Row, RowRef, Skip
 from perfcollect_core.checking import difference
 from perfcollect_core.host import LoadedPlugin, OperatorHost, compose
+from perfcollect_core.loading import load_operator
 from perfcollect_core.measurements import Inputs, Samples
 
 from .stub_family import StubFamily
@@ -17,7 +19,7 @@ from .stub_family import StubFamily
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["Replay", "host_for", "make_row", "replay"]
+__all__ = ["Replay", "host_for", "make_row", "plugin_under_test", "replay"]
 
 
 @attrs.frozen(eq=False)
@@ -36,6 +38,17 @@ def make_row(operator: str, cells: Mapping[str, str], occurrence: int = 0) -> Ro
     """Make a row of *cells* as if it stood in ``<operator>.csv``."""
     key = tuple(f"{name}={text}" for name, text in sorted(cells.items()) if "Duration" not in name)
     return Row(RowRef(f"{operator}.csv", key, occurrence), dict(cells))
+
+
+def plugin_under_test(operator: str, place: str | None) -> LoadedPlugin:
+    """Load what ``module`` or ``module:attribute`` names; ``None`` finds the installed operator."""
+    if place is None:
+        return load_operator(operator)
+    module, _, attribute = place.partition(":")
+    found: object = importlib.import_module(module)
+    for part in filter(None, attribute.split(".")):
+        found = getattr(found, part)
+    return LoadedPlugin(operator, found, "under test")
 
 
 def host_for(operator: str, plugin: object) -> OperatorHost:
