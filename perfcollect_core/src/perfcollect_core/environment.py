@@ -55,6 +55,11 @@ class Probe:
     missing: tuple[Missing, ...] = ()
     versions: Mapping[str, str] = attrs.field(factory=dict)
 
+    @property
+    def emulated(self) -> bool:
+        """Whether the devices are an emulator's, whose numbers never go among real ones."""
+        return any(device.details.get("emulated") == "yes" for device in self.devices)
+
 
 @attrs.frozen
 class Device:
@@ -70,10 +75,14 @@ class Device:
 
 @attrs.frozen
 class Launch:
-    """How to start the processes of a worker: the argument vector and environment additions (``None`` unsets)."""
+    """How to start the processes of a worker: the argument vector and environment additions (``None`` unsets).
+
+    ``profile_dir`` is where the profiler around them leaves its data, ``None`` where there is none.
+    """
 
     argv: tuple[str, ...]
     env: Mapping[str, str | None] = attrs.field(factory=dict)
+    profile_dir: Path | None = None
 
 
 @attrs.frozen
@@ -94,7 +103,9 @@ class DeviceFamily(Protocol):
 
     It may implement hooks as well (``perfcollect_measure`` rarely: core's default calls ``measure`` below).
     Everything that touches torch imports it inside the function. ``max_ranks`` may say how many ranks one launch can
-    have; without it, as many as there are devices.
+    have; without it, as many as there are devices. ``deferred`` says that durations come out of the profile of a
+    worker after its end, ``exit_seconds`` how long writing that may take, and ``worker_environment()`` gives the
+    environment additions of its workers, by which the needs of operators are checked.
     """
 
     name: str

@@ -109,6 +109,8 @@ class Samples:
         flags: Why samples are suspicious (``clock below 95 % of nominal``), empty where none are.
         window_ns: Host epoch window of the measured launches, nanoseconds (deferred durations only).
         launches: Measured launches in that window.
+        brackets_ns: One window a launch where the case itself runs other work in between (a reset, a flush); empty
+            where ``window_ns`` holds nothing else.
     """
 
     durations_us: tuple[float, ...] = ()
@@ -120,6 +122,12 @@ class Samples:
     flags: tuple[str, ...] = ()
     window_ns: tuple[int, int] | None = None
     launches: int = 0
+    brackets_ns: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def is_deferred(self) -> bool:
+        """Whether the profiler's data will bring the durations."""
+        return self.window_ns is not None and not self.durations_us
 
 
 @attrs.frozen

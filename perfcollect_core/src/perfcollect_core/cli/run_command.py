@@ -131,7 +131,10 @@ class RunCommand:
             self._take_up()
         self._locate()
         device = self._probe.devices[0].name if self._probe.devices else ""
-        check_identity(self._path, family=self._family.name, device=device)
+        held = read_identity(self._path) if not device else None
+        # Without a device nothing is known of it, and its absence is the better message.
+        emulated = held.emulated if held else self._probe.emulated
+        check_identity(self._path, family=self._family.name, device=device, emulated=emulated)
         self._wrappers = load_wrappers(self.options.wrappers)
         state = self._earlier or JournalState()
         plan = build_plan(

@@ -18,7 +18,7 @@ import attrs
 
 from perfcollect_core.runner.channel import Channel, ChannelClosed, listen
 from perfcollect_core.runner.execution import Ended, Said, WorkerEvent, WorkerOrder
-from perfcollect_core.runner.processes import become_subreaper, end_orphans, end_tree
+from perfcollect_core.runner.processes import become_subreaper, end_orphans, end_processes, end_tree
 from perfcollect_core.runner.protocol import ENV_PARENT, ENV_SOCKET, ENV_TOKEN, Message
 
 from .worker_log import WorkerLog
@@ -45,6 +45,7 @@ class _Worker:
     log: WorkerLog
     channels: dict[int, Channel] = attrs.field(factory=dict)
     lost: list[int] = attrs.field(factory=list)
+    pids: set[int] = attrs.field(factory=set)
     seen: set[int] = attrs.field(factory=set)
     stopping: bool = False
     ending: bool = False
@@ -100,14 +101,15 @@ class LocalExecutor:
             except ChannelClosed:
                 self._rank_lost(self._workers[worker], rank)
 
-    def stop(self, worker: int, *, force: bool = False) -> None:
+    def stop(self, worker: int, *, force: bool = False, export: bool = False) -> None:
         found = self._workers.get(worker)
         if found is None:
             return
         found.stopping = True
         if not force:
             self.send(worker, {"kind": "exit"})
-        self._end(found, wait_seconds=0.0 if force else found.order.exit_seconds)
+        wait_seconds = found.order.exit_seconds if export or not force else 0.0
+        self._end(found, wait_seconds=wait_seconds, end_ranks=export)
 
     def events(self, timeout_seconds: float) -> Sequence[WorkerEvent]:
         if not self._events:
@@ -158,6 +160,7 @@ class LocalExecutor:
         rank = int(hello["rank"])
         worker.channels[rank] = channel
         worker.seen.add(rank)
+        worker.pids.add(int(hello.get("pid", 0)))
         self._selector.modify(channel, selectors.EVENT_READ, lambda: self._heard(worker, rank))
         self._events.extend(Said(worker.number, rank, message) for message in (hello, *others))
 
@@ -184,12 +187,14 @@ class LocalExecutor:
             self._selector.unregister(channel)
         channel.close()
 
-    def _end(self, worker: _Worker, wait_seconds: float) -> None:
+    def _end(self, worker: _Worker, wait_seconds: float, *, end_ranks: bool = False) -> None:
         if worker.ending:
             return
         worker.ending = True
 
         def finish() -> None:
+            if end_ranks:
+                end_processes(worker.pids, worker.token, worker.process.pid, _EXIT_STATUS_SECONDS)
             with suppress(subprocess.TimeoutExpired):
                 if wait_seconds:
                     worker.process.wait(wait_seconds)

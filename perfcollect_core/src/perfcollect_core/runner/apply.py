@@ -55,12 +55,14 @@ def apply_run(directory: Path) -> AppliedRun:
         by_table.setdefault(ref.table, {})[ref] = cells
     family = str(state.run["family"])
     device = str(state.run["devices"][0][1]) if state.run.get("devices") else ""
-    check_identity(database, family=family, device=device)
+    emulated = bool(state.run.get("emulated", False))
+    check_identity(database, family=family, device=device, emulated=emulated)
     tables: dict[str, int] = {}
     updated = unchanged = gone = 0
     if by_table:
         with database_lock(database, wait_seconds=LOCK_WAIT_SECONDS):
-            adopt_identity(database, family=family, device=device, versions=state.run.get("versions", {}))
+            versions = state.run.get("versions", {})
+            adopt_identity(database, family=family, device=device, versions=versions, emulated=emulated)
             for name, changes in by_table.items():
                 result = patch_table(database / name, changes, required=())
                 tables[name] = result.updated

@@ -86,6 +86,7 @@ def run_campaign(
             started=started,
             on_result=collect,
             on_idle=on_idle,
+            announce=announce,
         )
         with _interrupts(session, announce):
             session.run()

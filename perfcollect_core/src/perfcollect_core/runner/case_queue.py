@@ -46,6 +46,9 @@ class Job:
     suspect: Job | None = None
     checked: bool | None = None
     environment: int = 0
+    #: Profiled visits whose interval is still too wide, and sessions that another case spoilt.
+    partial: list[Samples] = attrs.field(factory=list)
+    disturbed: int = 0
 
     @property
     def operator(self) -> str:

@@ -25,6 +25,7 @@ class WorkerOrder:
         directory: Its working directory.
         log: Where stdout and stderr go, bounded.
         exit_seconds: How long it may take to end by itself after its last case (a profiler exports its data then).
+        profile_dir: Where a profiler around it leaves its data.
     """
 
     argv: tuple[str, ...]
@@ -34,6 +35,7 @@ class WorkerOrder:
     directory: Path
     log: Path
     exit_seconds: float = 5.0
+    profile_dir: Path | None = None
 
 
 @attrs.frozen
@@ -76,8 +78,11 @@ class Executor(Protocol):
     def events(self, timeout_seconds: float) -> Sequence[WorkerEvent]:
         """Wait for something to happen, at most *timeout_seconds*; messages come before the ``Ended`` they precede."""
 
-    def stop(self, worker: int, *, force: bool = False) -> None:
-        """Ask a worker to exit, or end its tree at once with *force*; ``Ended`` follows."""
+    def stop(self, worker: int, *, force: bool = False, export: bool = False) -> None:
+        """Ask a worker to exit, or end its tree at once with *force*; ``Ended`` follows.
+
+        With *force* and *export* its ranks are ended at once and the profiler around them may finish.
+        """
 
     def close(self) -> None:
         """End every worker that is left and give up the socket."""

@@ -28,6 +28,7 @@ def worker_order(settings: SessionSettings, slot: Slot, number: int) -> WorkerOr
         directory=settings.run_dir,
         log=settings.run_dir / "logs" / f"worker_{number:05d}_device_{slot.device}.log",
         exit_seconds=settings.exit_seconds,
+        profile_dir=launch.profile_dir,
     )
 
 

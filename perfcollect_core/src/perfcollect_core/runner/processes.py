@@ -19,6 +19,7 @@ __all__ = [
     "become_subreaper",
     "die_with_parent",
     "end_orphans",
+    "end_processes",
     "end_tree",
     "find_orphans",
     "find_tree",
@@ -202,6 +203,16 @@ def end_tree(token: str, root: int | None, *, grace_seconds: float = GRACE_SECON
     # The root is collected by whoever started it and wants its status.
     reap(known - {root})
     return tree
+
+
+def end_processes(pids: Iterable[int], token: str, root: int, grace_seconds: float) -> None:
+    """Kill those of *pids* that belong to a tree and have not left by themselves after *grace_seconds*."""
+    deadline = time.monotonic() + grace_seconds
+    alive = {pid for pid in pids if pid and _running(pid)}
+    while alive and time.monotonic() < deadline:
+        time.sleep(0.02)
+        alive = {pid for pid in alive if _running(pid)}
+    _signal(alive & find_tree(token, root), signal.SIGKILL)
 
 
 def _running(pid: int) -> bool:

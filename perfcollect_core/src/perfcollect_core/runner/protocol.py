@@ -183,6 +183,8 @@ def encode_samples(samples: Samples) -> Message:
         value["window_ns"] = list(samples.window_ns)
     if samples.launches:
         value["launches"] = samples.launches
+    if samples.brackets_ns:
+        value["brackets_ns"] = [list(bracket) for bracket in samples.brackets_ns]
     return value
 
 
@@ -202,4 +204,5 @@ def decode_samples(value: Message) -> Samples:
         flags=tuple(value.get("flags", ())),
         window_ns=None if window is None else (window[0], window[1]),
         launches=value.get("launches", 0),
+        brackets_ns=tuple((start, end) for start, end in value.get("brackets_ns", ())),
     )

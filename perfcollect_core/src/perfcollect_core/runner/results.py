@@ -42,16 +42,22 @@ def judge(results: Mapping[int, Message]) -> tuple[Samples | None, Mapping[int, 
 
 
 def measurement_of(
-    job: Job, per_rank: Mapping[int, Samples], core: str, statistic: str, provenance: str
+    job: Job,
+    per_rank: Mapping[int, Samples],
+    core: str,
+    statistic: str,
+    provenance: str,
+    *,
+    observed: str = "",
 ) -> Measurement:
-    """Reduce the visits of a job to its measurement."""
+    """Reduce the visits of a job to its measurement; *observed* is the kernel a profiler saw."""
     samples = merge_passes(job.passes)
     statistics = summarise(samples.durations_us)
     return Measurement(
         samples=samples,
         statistics=statistics,
         statistic=statistic,
-        observed_kernel=job.operator,
+        observed_kernel=observed or job.operator,
         core=core,
         measured_with=f"{provenance}, n={statistics.n}",
         per_rank={rank: summarise(s.durations_us) for rank, s in per_rank.items()}

@@ -8,6 +8,7 @@ from typing import Literal
 
 from .case_queue import CaseQueue, Job
 from .deadlines import Deadlines
+from .deferred import DeferredSessions
 from .execution import Ended, Executor, Said
 from .failures import describe_exit
 from .journal import Journal
@@ -42,6 +43,7 @@ class Session:
         started: float | None = None,
         on_result: Callable[[CaseResult], None] = lambda result: None,
         on_idle: Callable[[], None] = lambda: None,
+        announce: Callable[[str], None] = lambda sentence: None,
     ) -> None:
         self._settings = settings
         self._executor = executor
@@ -68,6 +70,10 @@ class Session:
             on_result,
             lambda: [slot.device for slot in self._slots if slot.state != "quarantined"],
         )
+        self._deferred: DeferredSessions | None = None
+        if getattr(settings.family, "deferred", False):
+            self._deferred = DeferredSessions(settings, journal, self.queue, self._verdicts, announce)
+            self._supplier.deferred = self._deferred
         self.stop_reason: StopReason = ""
         self.environments: list[Mapping[str, str]] = []
         self.notes: list[str] = []
@@ -111,6 +117,10 @@ class Session:
             self._verdicts.deliver(wait=True)
         finally:
             self._release()
+        # Profiles of workers that were let go just now.
+        self._verdicts.deliver(wait=True)
+        if self._deferred is not None:
+            self.notes += self._deferred.notes
         self.left = [job for slot in self._slots for job in slot.take_inflight()] + self.queue.drain()
 
     def _supply(self) -> None:
@@ -125,11 +135,16 @@ class Session:
         busy = any(slot.inflight for slot in self._slots)
         if self.stop_reason:
             return not busy
+        # A profile still to be read may send its cases round again.
+        busy = busy or any(self._holds(slot) for slot in self._slots)
         if all(slot.state == "quarantined" for slot in self._slots):
             if len(self.queue):
                 self.stop("no_device")
             return True
         return not busy and not len(self.queue)
+
+    def _holds(self, slot: Slot) -> bool:
+        return self._deferred is not None and self._deferred.holds(slot.worker)
 
     def _patience(self) -> float:
         nearest = min((slot.deadline for slot in self._slots), default=float("inf"))
@@ -146,7 +161,13 @@ class Session:
         while any(slot.state == "ending" for slot in self._slots) and time.monotonic() < limit:
             for event in self._executor.events(0.2):
                 if isinstance(event, Ended) and event.worker in self._by_worker:
-                    self._by_worker.pop(event.worker).state = "empty"
+                    slot = self._by_worker.pop(event.worker)
+                    slot.state = "empty"
+                    self._read_profile(slot, event)
+
+    def _read_profile(self, slot: Slot, event: Ended) -> None:
+        if self._deferred is not None:
+            self._deferred.close(slot, event.worker, event.code, discard=self._killed)
 
     # What workers say.
 
@@ -217,7 +238,7 @@ class Session:
             )
             if message.get("final") or slot.ranks > 1:
                 self._end(slot)
-        else:
+        elif self._deferred is None or not self._deferred.take(slot, job, results):
             self._verdicts.visited(slot, job, results)
         slot.previous = job
 
@@ -231,6 +252,8 @@ class Session:
         if was == "starting":
             slot.start_failed(slot.complaint or f"the worker {describe_exit(event.code)} before it was ready")
             self._device_complained(slot)
+        if self._deferred is not None and was == "ready":
+            self._deferred.disturbed(event.worker)
         if was == "ready" and jobs and slot.begun == jobs[0].number:
             ranks = (
                 f"rank {event.lost_ranks[0]} was lost first, " if slot.ranks > 1 and event.lost_ranks else ""
@@ -240,6 +263,7 @@ class Session:
                 slot, jobs.pop(0), "worker_crashed", reason, shared=slot.served > 0, poisoned=True
             )
         self.queue.give_back(jobs)
+        self._read_profile(slot, event)
 
     def _device_complained(self, slot: Slot) -> None:
         if slot.state == "quarantined":
@@ -279,7 +303,12 @@ class Session:
         if slot.state == "starting":
             slot.start_failed(slot.complaint)
             self._device_complained(slot)
-        self._executor.stop(slot.worker, force=True)
+        if self._deferred is not None and self._deferred.holds(slot.worker):
+            # What it measured before is in the profile, which its profiler can still write.
+            self._deferred.disturbed(slot.worker)
+            self._executor.stop(slot.worker, force=True, export=True)
+        else:
+            self._executor.stop(slot.worker, force=True)
         self.queue.give_back(slot.take_inflight())
         if slot.state != "quarantined":
             slot.state = "ending"

@@ -43,3 +43,4 @@ class SessionSettings:
     max_seconds: float | None = None
     fail_fast: bool = False
     exit_seconds: float = 5.0
+    keep_profiles: bool = False

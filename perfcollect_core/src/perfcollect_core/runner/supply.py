@@ -9,6 +9,7 @@ import attrs
 
 from .case_queue import CaseQueue, Job
 from .deadlines import Deadlines
+from .deferred import DeferredSessions
 from .execution import Executor
 from .orders import case_message, worker_order
 from .settings import SessionSettings
@@ -36,9 +37,13 @@ class Supplier:
     by_worker: dict[int, Slot] = attrs.field(factory=dict)
     next_worker: int = 0
     started: float | None = None
+    deferred: DeferredSessions | None = None
 
     def supply(self, slot: Slot) -> bool:
         """Start the worker of *slot* or hand it cases; ``False`` where the time budget allows no more."""
+        if self._is_due(slot):
+            self.end_session(slot)
+            return True
         if not len(self.queue):
             return True
         if slot.state == "empty":
@@ -46,6 +51,21 @@ class Supplier:
         elif slot.state == "ready":
             return self._feed(slot)
         return True
+
+    def _is_due(self, slot: Slot) -> bool:
+        """Tell whether the profile of a worker must be had now: its session is full, or nothing else is left."""
+        if self.deferred is None or slot.state != "ready" or slot.inflight:
+            return False
+        return self.deferred.holds(slot.worker) and (
+            not len(self.queue) or self.deferred.is_full(slot.worker)
+        )
+
+    def end_session(self, slot: Slot) -> None:
+        """Let an idle worker go, so that its profiler writes what it has."""
+        if self.deferred is not None:
+            self.deferred.closing(slot)
+        self.executor.stop(slot.worker)
+        slot.state = "ending"
 
     def begin_next(self, slot: Slot, now: float) -> None:
         """The first case in flight is the one being run from *now* on."""
@@ -58,17 +78,20 @@ class Supplier:
         self.next_worker += 1
         worker = self.executor.start(order)
         slot.started(worker, self.queue.age, time.monotonic() + Deadlines.START_SECONDS)
+        if self.deferred is not None and order.profile_dir is not None:
+            self.deferred.opened(worker, order.profile_dir)
         self.by_worker[worker] = slot
 
     def _feed(self, slot: Slot) -> bool:
         others = [s.device for s in self.slots if s is not slot and s.state != "quarantined"]
         while len(slot.inflight) < self._depth(slot):
+            if self.deferred is not None and slot.inflight and self.deferred.is_full(slot.worker):
+                return True
             job = self.queue.take(device=slot.device, served=slot.served, born=slot.born, others=others)
             if job is None:
                 idle = slot.served and not slot.inflight
                 if idle and self.queue.wants_fresh(device=slot.device, others=others):
-                    self.executor.stop(slot.worker)
-                    slot.state = "ending"
+                    self.end_session(slot)
                 return True
             if self._over_budget(job):
                 self.queue.give_back([job])

@@ -56,8 +56,10 @@ class Verdicts:
     def _announce(self, result: CaseResult) -> None:
         self._undelivered.append((self.journal.size, result))
 
-    def visited(self, slot: Slot, job: Job, results: Mapping[int, Message]) -> None:
-        """Every rank came back with samples."""
+    def visited(
+        self, slot: Slot, job: Job, results: Mapping[int, Message], *, observed: str = "", core: str = ""
+    ) -> None:
+        """Every rank came back with samples; *observed* and *core* are what a profiler saw run, and where."""
         job.checked = results[0].get("checked", False) or bool(job.checked) if self.settings.check else None
         job.environment = slot.environment
         samples, per_rank, complaint = judge(results)
@@ -71,7 +73,12 @@ class Verdicts:
             self.queue.again(job, where="last")
             return
         measurement = measurement_of(
-            job, per_rank, slot.core, self.settings.statistic, self.settings.provenance
+            job,
+            per_rank,
+            core or slot.core,
+            self.settings.statistic,
+            self.settings.provenance,
+            observed=observed,
         )
         self._measured(slot, job, measurement, row)
 
@@ -89,6 +96,10 @@ class Verdicts:
             suspect = encode_row(job.suspect.planned.row.ref)
             self.journal.append({"kind": "suspect", "row": suspect, "failed_after_it": row}, durable=False)
         self._announce(CaseResult(job, Outcome("measured"), measurement, cells))
+
+    def unobserved(self, slot: Slot, job: Job, complaint: str) -> None:
+        """The profile of a visit does not hold what was launched."""
+        self._lost(slot, job, complaint)
 
     def _lost(self, slot: Slot, job: Job, complaint: str) -> None:
         job.lost_records += 1

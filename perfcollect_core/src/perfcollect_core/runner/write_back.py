@@ -72,6 +72,7 @@ class TableWriter:
         self._write = write
         self._pending: dict[Path, dict[RowRef, Cells]] = {}
         self._measured: dict[Path, list[tuple[PlannedCase, Measurement]]] = {}
+        self._observed: dict[Path, list[tuple[PlannedCase, Measurement]]] = {}
         self._flushed_at = time.monotonic()
         self.tallies: dict[Path, TableTally] = {}
         if earlier is not None:
@@ -83,7 +84,12 @@ class TableWriter:
         path = planned.table.path
         self._pending.setdefault(path, {})[planned.row.ref] = cells
         samples = attrs.evolve(measurement.samples, durations_us=(), warmup_us=())
-        self._measured.setdefault(path, []).append((planned, attrs.evolve(measurement, samples=samples)))
+        kept = (planned, attrs.evolve(measurement, samples=samples))
+        self._measured.setdefault(path, []).append(kept)
+        if measurement.observed_kernel not in ("", planned.table.operator):
+            # Another kernel of the family ran: rows of equal work in its own table are filled too.
+            observed = self._database / f"{measurement.observed_kernel}.csv"
+            self._observed.setdefault(observed, []).append(kept)
 
     def flush_now_and_then(self) -> None:
         """Patch the tables where the last time is long ago; a failure waits for the end of the run."""
@@ -115,6 +121,9 @@ class TableWriter:
                 delete = [ref for ref in prune.get(path, ()) if ref in empty and ref not in changes]
                 if changes or delete:
                     self._tally(path).add(patch_table(path, changes, delete=delete, required=()), delete)
+            for path, measured in self._observed.items():
+                if path.is_file() and (changes := equal_rows(read_table(path, required=()), measured)):
+                    self._tally(path).add(patch_table(path, changes, required=()))
 
     def _patch(self, *, wait_seconds: float) -> None:
         if not self._pending:
