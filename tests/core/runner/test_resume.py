@@ -184,3 +184,13 @@ def read_only():
             subprocess.run(["umount", str(directory)], check=True, capture_output=True)
 
     return mounted
+
+
+def test_resume_without_a_run_may_stand_before_an_option_of_several_values(fault_database, run):
+    database = fault_database("ok", "ok")
+    run(database, "--limit", "1")
+
+    finished = run(database, "--resume", "--ops", "Fault", "--limit", "5")
+
+    assert finished.code == 0
+    assert database.measured() == [1, 2]

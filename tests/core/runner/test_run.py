@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -332,3 +333,19 @@ def test_a_torn_table_is_refused_and_keeps_its_bytes(fault_database, run):
     assert finished.code == 1
     assert "line 4: 2 cells, header has 14" in finished.err
     assert database.digest() == digest
+
+
+def test_a_family_that_is_not_here_is_never_replaced_by_another(fault_database, run, monkeypatch):
+    if Path("/dev/davinci_manager").exists():
+        pytest.skip("this machine has NPUs")
+    monkeypatch.setenv("ASCEND_RT_VISIBLE_DEVICES", "1,0")
+    database = fault_database({"Profiling Average Duration(us)": "7.7", "Accelerator Core": "AI_CORE"})
+    digest = database.digest()
+
+    finished = run(database, family="ascend")
+
+    assert finished.code == 1
+    assert finished.err.startswith("error: no device of family ascend here: ")
+    assert len(finished.err.splitlines()) == 2
+    assert database.digest() == digest
+    assert not (database.path / "reports").exists()

@@ -49,8 +49,10 @@ def expand_arguments(group: click.Group, arguments: Sequence[str]) -> list[str]:
         elif parameter is not None:
             done.append(token)
             if "=" not in token and not parameter.is_flag and not parameter.count:
-                done += rest[: parameter.nargs]
-                del rest[: parameter.nargs]
+                # An option whose value may be left out (--resume [RUN]) takes none that looks like an option.
+                if not (parameter._flag_needs_value and rest and rest[0].startswith("-")):
+                    done += rest[: parameter.nargs]
+                    del rest[: parameter.nargs]
         else:
             done.append(token)
             if isinstance(command, click.Group) and not token.startswith("-"):
