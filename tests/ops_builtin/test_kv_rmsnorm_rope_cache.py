@@ -170,6 +170,12 @@ def test_impossible_rows_are_refused_with_slot_and_value(cells, reason):
     assert make(cells) == Skip.invalid(reason)
 
 
+def test_modes_with_one_index_a_block_are_skipped():
+    assert make(row(meta={"cache_mode": "PA_BLK_NZ"})) == Skip(
+        "column 'Runtime cache_mode' is 'PA_BLK_NZ': that mode is not replayed"
+    )
+
+
 def test_a_value_of_its_own_is_another_variant():
     shapes = row()["Input Shapes"].split(";")
     cells = row() | {

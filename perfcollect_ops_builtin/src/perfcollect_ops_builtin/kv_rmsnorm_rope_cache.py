@@ -114,6 +114,8 @@ def perfcollect_make_case(spec: OperatorSpec, row: Row) -> Case | Skip:
             )
         check_shapes(made)
         mode = find_cache_mode(row, made)
+        if isinstance(mode, Skip):
+            return mode
         check_capacity(made, mode)
         params = {"cache_mode": mode} | find_behaviour(row, made, assumptions)
     except ValueError as error:

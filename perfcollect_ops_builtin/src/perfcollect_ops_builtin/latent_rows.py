@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 
-from perfcollect_core import Case, Row
+from perfcollect_core import Case, Row, Skip
 from perfcollect_core.lengths import number_column
 from perfcollect_core.tensors import format_shape
 
 __all__ = ["check_capacity", "check_shapes", "find_behaviour", "find_cache_mode"]
 
 _MODES = ("Norm", "PA", "PA_BNSD", "PA_NZ")
+#: Modes whose index counts blocks instead of tokens.
+_BLOCK_MODES = ("PA_BLK_BNSD", "PA_BLK_NZ")
 
 
 def check_shapes(case: Case) -> None:
@@ -41,9 +43,11 @@ def check_shapes(case: Case) -> None:
             raise ValueError(f"slot {index} ({scale}) is blank, expected a scale for the INT8 {name}")
 
 
-def find_cache_mode(row: Row, case: Case) -> str:
-    """Return how the caches are addressed: recorded, else by index and format."""
+def find_cache_mode(row: Row, case: Case) -> str | Skip:
+    """Return how the caches are addressed: recorded, else by index and format; raises ``ValueError``."""
     recorded = row.get("Runtime cache_mode")
+    if recorded in _BLOCK_MODES:
+        return Skip(f"column 'Runtime cache_mode' is {recorded!r}: that mode is not replayed")
     if recorded:
         if recorded not in _MODES:
             raise ValueError(

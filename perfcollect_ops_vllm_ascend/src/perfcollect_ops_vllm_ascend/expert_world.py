@@ -77,7 +77,8 @@ def measure_together(kernel: Kernel, plan: Plan, device: Device) -> Samples:
         decision = [_decide(slowest, plan, time.perf_counter() - started)]
         dist.broadcast_object_list(decision, src=0, group=group)
         stop = decision[0]
-    return Samples(tuple(own), stop=stop, warmup_us=tuple(warmup), launches=len(own))
+    cache = "warm" if plan.cache == "warm" else f"{plan.cache} requested, not achieved"
+    return Samples(tuple(own), stop=stop, warmup_us=tuple(warmup), cache=cache, launches=len(own))
 
 
 def _launch(kernel: Kernel, device: Device, group: ProcessGroup) -> float:
