@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 import attrs
@@ -138,9 +139,10 @@ def _mask(geometry: Geometry, signature: Signature, row: Row, assumptions: list[
         return 3 if mode is None else mode, False
     if mode in (2, 3, 4):
         raise ValueError(f"{name_slot(4, mask)}, expected 2048,2048 with sparse mode {mode}")
-    if geometry.packed or mask.shape[-2:] != (geometry.queries, geometry.keys or mask.shape[-1]):
+    wanted = (geometry.queries, geometry.keys or mask.shape[-1])
+    if geometry.packed or mask.shape[-2:] != wanted or math.prod(mask.shape[:-2]) not in (1, geometry.batch):
         raise ValueError(
-            f"{name_slot(4, mask)}, expected 2048,2048 or the {geometry.queries} queries by the keys of one sequence"
+            f"{name_slot(4, mask)}, expected 2048,2048 or the {geometry.queries} queries by the keys of each sequence"
         )
     return mode or 0, True
 
