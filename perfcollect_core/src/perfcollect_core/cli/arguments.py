@@ -48,11 +48,11 @@ def expand_arguments(group: click.Group, arguments: Sequence[str]) -> list[str]:
             done += _expand(parameter, token, rest, context)
         elif parameter is not None:
             done.append(token)
-            if "=" not in token and not parameter.is_flag and not parameter.count:
-                # An option whose value may be left out (--resume [RUN]) takes none that looks like an option.
-                if not (parameter._flag_needs_value and rest and rest[0].startswith("-")):
-                    done += rest[: parameter.nargs]
-                    del rest[: parameter.nargs]
+            # An option whose value may be left out (--resume [RUN]) takes none that looks like an option.
+            left_out = parameter._flag_needs_value and rest and rest[0].startswith("-")
+            if "=" not in token and not parameter.is_flag and not parameter.count and not left_out:
+                done += rest[: parameter.nargs]
+                del rest[: parameter.nargs]
         else:
             done.append(token)
             if isinstance(command, click.Group) and not token.startswith("-"):
