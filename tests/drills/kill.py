@@ -12,6 +12,7 @@ import json
 import random
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -34,7 +35,6 @@ class Tally:
     rounds: int = 0
     runs: int = 0
     begun_again: int = 0
-    finished_before: int = 0
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -72,7 +72,6 @@ def drill(directory: Path, kills: int, rows: int, seconds: float, seed: int) -> 
         stage = Stage(directory / f"round_{tally.rounds}")
         if not stage.database.exists():
             stage.build(["ok"] * rows, sleep_ms=5.0)
-        killed_here = 0
         while True:
             if time.monotonic() > deadline:
                 return tally, False
@@ -83,7 +82,6 @@ def drill(directory: Path, kills: int, rows: int, seconds: float, seed: int) -> 
             if done:
                 break
             tally.kills += 1
-            killed_here += 1
             state.write_text(json.dumps(attrs.asdict(tally)))
         tally.begun_again += _check_round(stage, rows, expected)
         tally.rounds += 1
@@ -107,9 +105,11 @@ def _one_run(stage: Stage, randomness: random.Random, *, kill: bool) -> bool:
     """Start or resume the run and perhaps kill it; returns whether it came to its end."""
     process = stage.start(*(["--resume"] if stage.has_run() else []))
     if kill:
-        # Most kills fall between the first case and the last table; some before, some after.
-        pause = randomness.choice((randomness.uniform(0.0, 0.6), randomness.uniform(0.4, 2.4)))
-        give_up = time.monotonic() + pause
+        # A third anywhere from the start on, the others while cases run, the tables are written or just after.
+        anywhere = randomness.random() < 1 / 3
+        if not anywhere:
+            _await_growth(stage, process)
+        give_up = time.monotonic() + randomness.uniform(0.0, 2.5 if anywhere else 1.2)
         while process.poll() is None and time.monotonic() < give_up:
             time.sleep(0.005)
         if process.poll() is None:
@@ -120,6 +120,19 @@ def _one_run(stage: Stage, randomness: random.Random, *, kill: bool) -> bool:
     if process.returncode:
         raise AssertionError(f"the run ended with {process.returncode}: {printed}")
     return True
+
+
+def _await_growth(stage: Stage, process: subprocess.Popen[str]) -> None:
+    """Wait until the run has journalled something after its first line."""
+    began = {path: path.stat().st_size for path in _journals(stage)}
+    while process.poll() is None:
+        if any(path.stat().st_size > began.get(path, 0) + 2000 for path in _journals(stage)):
+            return
+        time.sleep(0.005)
+
+
+def _journals(stage: Stage) -> list[Path]:
+    return list((stage.database / "reports" / "runs").glob("*/journal.jsonl"))
 
 
 def _check_round(stage: Stage, rows: int, expected: dict[str, dict[str, str]]) -> int:

@@ -77,10 +77,19 @@ def test_a_failure_after_a_measurement_and_the_other_way_round_leave_the_last_wo
 
 def test_cells_known_to_be_in_the_tables_are_not_written_again(path):
     other = [ROW[0], ["MatMulV2", "1,7168;7168,3584"], 0]
-    write(path, measured(), {"kind": "patched"}, measured(row=other))
+    write(path, measured(), {"kind": "patched", "measured": 1}, measured(row=other))
 
-    assert [ref.key[1] for ref, _ in read_cells(path, unpatched_only=True)] == ["1,7168;7168,3584"]
-    assert len(read_cells(path, unpatched_only=False)) == 2
+    assert [ref.key[1] for ref in read_cells(path, unpatched_only=True).cells] == ["1,7168;7168,3584"]
+    assert len(read_cells(path, unpatched_only=False).cells) == 2
+    assert read_journal(path).unpatched == 1
+
+
+def test_a_line_that_was_not_delivered_yet_is_not_taken_for_written(path):
+    # The result of the second line reached nobody before the tables were patched.
+    other = [ROW[0], ["MatMulV2", "1,7168;7168,3584"], 0]
+    write(path, measured(), measured(row=other), {"kind": "patched", "measured": 1})
+
+    assert [ref.key[1] for ref in read_cells(path, unpatched_only=True).cells] == ["1,7168;7168,3584"]
 
 
 def test_a_full_disk_stops_the_run_and_leaves_whole_lines(path, monkeypatch):

@@ -51,7 +51,8 @@ def apply_run(directory: Path) -> AppliedRun:
     state = read_journal(journal_path)
     database = database_of(state.run, directory)
     by_table: dict[str, dict[RowRef, dict[str, str]]] = {}
-    for ref, cells in read_cells(journal_path, unpatched_only=False):
+    measured = read_cells(journal_path, unpatched_only=False)
+    for ref, cells in measured.cells.items():
         by_table.setdefault(ref.table, {})[ref] = cells
     family = str(state.run["family"])
     device = str(state.run["devices"][0][1]) if state.run.get("devices") else ""
@@ -69,13 +70,14 @@ def apply_run(directory: Path) -> AppliedRun:
                 updated += result.updated
                 unchanged += result.unchanged
                 gone += len(result.missing)
-        _note_patched(journal_path)
+        _note_patched(journal_path, measured.lines)
     return AppliedRun(directory.name, str(database), tables, updated, unchanged, gone, state.broken)
 
 
-def _note_patched(path: Path) -> None:
+def _note_patched(path: Path, lines: int) -> None:
     journal = Journal(path)
     try:
-        journal.append({"kind": "patched"})
+        journal.append({"kind": "patched", "measured": lines})
+        journal.sync()
     finally:
         journal.close()

@@ -2,7 +2,7 @@
 
 Lines (``kind``): ``run`` (what was asked), ``worker`` (environment of a worker), ``launched`` (deferred durations
 only), ``pass`` (one of several visits), ``measured``, ``failed``, ``attempt`` (a failure that was not conclusive),
-``patched`` (every measured line before is in the tables), ``end``. Rows are named by table, raw key and occurrence.
+``patched`` (the first so many measured lines are in the tables), ``end``. Rows are named by table, raw key and occurrence.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ __all__ = [
     "Journal",
     "JournalError",
     "JournalState",
+    "MeasuredCells",
     "read_cells",
     "read_journal",
     "read_lines",
@@ -235,22 +236,33 @@ def read_lines(path: Path) -> Iterator[Message | None]:
             yield line if isinstance(line, dict) and "kind" in line else None
 
 
-def read_cells(path: Path, *, unpatched_only: bool) -> list[tuple[RowRef, dict[str, str]]]:
-    """Return the cells of the measured rows, the latest of each; with *unpatched_only* those not known to be written."""
-    found: dict[RowRef, dict[str, str]] = {}
+@attrs.frozen
+class MeasuredCells:
+    """The cells of the measured lines of a journal, the latest of each row; ``lines`` counts them all."""
+
+    cells: dict[RowRef, dict[str, str]]
+    lines: int
+
+
+def read_cells(path: Path, *, unpatched_only: bool) -> MeasuredCells:
+    """Read what was measured; with *unpatched_only* the lines not known to be in the tables."""
+    measured: list[tuple[RowRef, dict[str, str]]] = []
+    patched = 0
     for line in read_lines(path):
         if line is None:
             continue
-        if line["kind"] == "measured" and "cells" in line:
-            found[decode_row(line["row"])] = line["cells"]
-        elif line["kind"] == "patched" and unpatched_only:
-            found.clear()
-    return list(found.items())
+        if line["kind"] == "measured":
+            measured.append((decode_row(line["row"]), line.get("cells", {})))
+        elif line["kind"] == "patched":
+            patched = max(patched, line["measured"])
+    chosen = measured[patched if unpatched_only else 0 :]
+    return MeasuredCells({ref: cells for ref, cells in chosen if cells}, len(measured))
 
 
 def read_journal(path: Path) -> JournalState:
     """Read what a run did so far, in one pass and without keeping samples."""
     state = JournalState()
+    measured = patched = 0
     for line in read_lines(path):
         if line is None:
             state.broken += 1
@@ -263,7 +275,7 @@ def read_journal(path: Path) -> JournalState:
                 state.measured.add(row)
                 state.failed.pop(row, None)
                 state.passes.pop(row, None)
-                state.unpatched += 1
+                measured += 1
             case "failed":
                 row = decode_row(line["row"])
                 state.measured.discard(row)
@@ -271,7 +283,8 @@ def read_journal(path: Path) -> JournalState:
             case "pass":
                 state.passes.setdefault(decode_row(line["row"]), []).append(line)
             case "patched":
-                state.unpatched = 0
+                patched = max(patched, line["measured"])
             case "end":
                 state.end = line
+    state.unpatched = measured - patched
     return state

@@ -75,12 +75,18 @@ class TableWriter:
         self._observed: dict[Path, list[tuple[PlannedCase, Measurement]]] = {}
         self._flushed_at = time.monotonic()
         self.tallies: dict[Path, TableTally] = {}
+        self._earlier = earlier
+        #: Measured lines of the journal that were taken in: those in the tables once they are patched.
+        self._lines = 0
         if earlier is not None:
-            for ref, cells in read_cells(earlier, unpatched_only=True):
+            left = read_cells(earlier, unpatched_only=True)
+            self._lines = left.lines
+            for ref, cells in left.cells.items():
                 self._pending.setdefault(database / ref.table, {})[ref] = cells
 
     def add(self, planned: PlannedCase, measurement: Measurement, cells: Cells) -> None:
-        """Take a measurement in."""
+        """Take a measurement in, in the order of the journal."""
+        self._lines += 1
         path = planned.table.path
         self._pending.setdefault(path, {})[planned.row.ref] = cells
         samples = attrs.evolve(measurement.samples, durations_us=(), warmup_us=())
@@ -112,51 +118,74 @@ class TableWriter:
         prune = prune or {}
         if not self._write or not (self._pending or self._measured or prune):
             return
-        self._patch(wait_seconds=LOCK_WAIT_SECONDS)
-        with database_lock(self._database, wait_seconds=LOCK_WAIT_SECONDS):
-            for path in dict.fromkeys((*self._measured, *prune)):
-                table = read_table(path, required=())
-                changes = equal_rows(table, self._measured.get(path, ()))
-                empty = {row.ref for row in table.rows if not has_valid_duration(row.cells)}
-                delete = [ref for ref in prune.get(path, ()) if ref in empty and ref not in changes]
-                if changes or delete:
-                    self._tally(path).add(patch_table(path, changes, delete=delete, required=()), delete)
-            for path, measured in self._observed.items():
-                if path.is_file() and (changes := equal_rows(read_table(path, required=()), measured)):
-                    self._tally(path).add(patch_table(path, changes, required=()))
+        self._patch(wait_seconds=LOCK_WAIT_SECONDS, prune=prune, last=True)
 
-    def _patch(self, *, wait_seconds: float) -> None:
-        if not self._pending:
+    def _patch(
+        self, *, wait_seconds: float, prune: Mapping[Path, Sequence[RowRef]] | None = None, last: bool = False
+    ) -> None:
+        if not (self._pending or last):
             return
         # A table must never say more than the journal.
         self._journal.sync()
+        prune = prune or {}
         with database_lock(self._database, wait_seconds=wait_seconds):
-            for path in list(self._pending):
-                self._tally(path).add(patch_table(path, self._pending[path], required=()))
-                del self._pending[path]
-        self._journal.append({"kind": "patched"}, durable=False)
+            for path in dict.fromkeys((*self._pending, *(self._measured if last else ()), *prune)):
+                changes = dict(self._pending.get(path, {}))
+                delete: list[RowRef] = []
+                if last:
+                    table = read_table(path, required=())
+                    changes |= equal_rows(table, self._measured.get(path, ()), self._cells_before(path))
+                    empty = {row.ref for row in table.rows if not has_valid_duration(row.cells)}
+                    delete = [ref for ref in prune.get(path, ()) if ref in empty and ref not in changes]
+                if changes or delete:
+                    self._tally(path).add(patch_table(path, changes, delete=delete, required=()), delete)
+                self._pending.pop(path, None)
+            for path, measured in self._observed.items() if last else ():
+                if path.is_file() and (changes := equal_rows(read_table(path, required=()), measured)):
+                    self._tally(path).add(patch_table(path, changes, required=()))
+        # Not "every line before": results that are not yet delivered stand before this line too.
+        self._journal.append({"kind": "patched", "measured": self._lines}, durable=False)
+
+    def _cells_before(self, path: Path) -> Mapping[RowRef, Cells]:
+        """Return what an earlier part of the run measured of a table."""
+        if self._earlier is None:
+            return {}
+        found = read_cells(self._earlier, unpatched_only=False).cells
+        return {ref: cells for ref, cells in found.items() if ref.table == path.name}
 
     def _tally(self, path: Path) -> TableTally:
         return self.tallies.setdefault(path, TableTally())
 
 
-def equal_rows(table: Table, measured: Sequence[tuple[PlannedCase, Measurement]]) -> dict[RowRef, Cells]:
-    """Return the cells of further rows that a measurement fills: equal canonical key, no valid duration yet."""
+def equal_rows(
+    table: Table,
+    measured: Sequence[tuple[PlannedCase, Measurement]],
+    before: Mapping[RowRef, Cells] | None = None,
+) -> dict[RowRef, Cells]:
+    """Return the cells of further rows that a measurement fills: equal canonical key, no valid duration yet.
+
+    *before* are the cells of rows of this table that an earlier part of the run measured.
+    """
+    before = before or {}
     if not measured:
         return {}
-    asked = {planned.row.ref for planned, _ in measured}
+    asked = {planned.row.ref for planned, _ in measured} | set(before)
     empty = [row for row in table.rows if row.ref not in asked and not has_valid_duration(row.cells)]
     if not empty:
         return {}
     owner: PlannedTable = measured[0][0].table
-    by_key = {owner.host.canonical_key(owner.spec, planned.row): (planned, m) for planned, m in measured}
+
+    def key(row: Row) -> tuple[str, ...]:
+        return owner.host.canonical_key(owner.spec, row)
+
+    earlier = {key(row): before[row.ref] for row in table.rows if row.ref in before}
+    by_key = {key(planned.row): (planned, m) for planned, m in measured}
     changes: dict[RowRef, Cells] = {}
     for row in empty:
-        found = by_key.get(owner.host.canonical_key(owner.spec, row))
-        if found is not None:
-            changes[row.ref] = _cells(found[0], found[1], row)
+        wanted = key(row)
+        if wanted in by_key:
+            planned, measurement = by_key[wanted]
+            changes[row.ref] = planned.table.host.write_back(planned.case, measurement, [row])[0]
+        elif wanted in earlier:
+            changes[row.ref] = earlier[wanted]
     return changes
-
-
-def _cells(planned: PlannedCase, measurement: Measurement, row: Row) -> Cells:
-    return planned.table.host.write_back(planned.case, measurement, [row])[0]
