@@ -11,10 +11,10 @@ import attrs
 from perfcollect_core.errors import DatabaseMismatchError, TableError, UsageError
 from perfcollect_core.tables.identity import read_identity
 
-from .collectives import collective
+from .collectives import Collective, collective, comm_dtype
 from .plan import CommRequest
 from .run_directory import RunDirectory, rows_of
-from .tables import CommRow, export_rows
+from .tables import CommRow, export_rows, merge_rows, read_rows
 
 __all__ = ["Destination"]
 
@@ -84,6 +84,20 @@ class Destination:
                 f"{parent} is an Ascend database, this run measures {self.backend}",
                 hint="give a directory of its own to the tables of another library",
             )
+        self._refuse_mixture()
+
+    def _refuse_mixture(self) -> None:
+        """Refuse another dtype or library than the tables already hold, before anything is measured."""
+        probe = CommRow(
+            1, 2, comm_dtype(self.dtype).table, 0, 1.0, "" if self.backend == "hccl" else self.backend
+        )
+        for name in self.ops:
+            path = self._table(collective(name))
+            if path.exists():
+                merge_rows(read_rows(path), [probe])
+
+    def _table(self, op: Collective) -> Path:
+        return self.file or (self.directory or Path()) / op.file_name
 
     def export(
         self, run: RunDirectory, backend: str, correction: Path | None = None
