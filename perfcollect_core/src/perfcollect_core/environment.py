@@ -105,7 +105,8 @@ class DeviceFamily(Protocol):
     Everything that touches torch imports it inside the function. ``max_ranks`` may say how many ranks one launch can
     have; without it, as many as there are devices. ``deferred`` says that durations come out of the profile of a
     worker after its end, ``exit_seconds`` how long writing that may take, and ``worker_environment()`` gives the
-    environment additions of its workers, by which the needs of operators are checked.
+    environment additions of its workers, by which the needs of operators are checked, and
+    ``launch_unprofiled`` is ``launch`` without the profiler.
     """
 
     name: str

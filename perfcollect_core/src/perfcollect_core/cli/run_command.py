@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import cast
@@ -140,11 +142,21 @@ class RunCommand:
         plan = build_plan(
             self._path, self.options, self._loaded, self._wrappers, done=state.measured, denied=state.failed
         )
-        check_needs(plan, self._family.name, self._probe)
+        check_needs(plan, self._family.name, self._probe, self._worker_environ())
         if not self._probe.devices and any(table.selected for table in plan.tables):
             raise device_error(self._family.name, self._probe)
         ranks = getattr(self._loaded.plugin, "max_ranks", None) or len(self._probe.devices)
         return fit_devices(plan, select_devices(self._probe.devices, self.options.devices), ranks)
+
+    def _worker_environ(self) -> Mapping[str, str] | None:
+        """Return the environment workers will have; what the family adds to this one is said."""
+        additions = getattr(self._loaded.plugin, "worker_environment", None)
+        if additions is None:
+            return None
+        env, said = additions()
+        for sentence in said:
+            note(f"workers get {sentence}")
+        return {**os.environ, **env}
 
     @property
     def _family(self) -> DeviceFamily:
@@ -181,7 +193,12 @@ class RunCommand:
             self.family = str(state.run["family"])
         before = decode_options(state.run["options"])
         asked = {name: getattr(self.options, name) for name in self.named if hasattr(before, name)}
-        self.options = attrs.evolve(before, **{"retry_failed": self.options.retry_failed, **asked})
+        plugin_options = {
+            **before.plugin_options,
+            **{name: value for name, value in self.options.plugin_options.items() if name in self.named},
+        }
+        asked = {"retry_failed": self.options.retry_failed, "plugin_options": plugin_options, **asked}
+        self.options = attrs.evolve(before, **asked)
         self._earlier, self._resumed_dir = state, directory
         if state.broken:
             warn(f"{state.broken} lines of {directory / JOURNAL_NAME} are no JSON and were passed over")

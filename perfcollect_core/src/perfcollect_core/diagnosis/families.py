@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -62,6 +63,7 @@ def operator_needs(scope: Scope) -> Iterator[Finding]:
     if scope.family is None:
         return
     lacking: dict[tuple[str, str, str], list[str]] = {}
+    environ = _worker_environ(scope.family)
     for provider in plugin_index().all("operators"):
         try:
             spec = read_spec(load_provider(provider))
@@ -70,9 +72,20 @@ def operator_needs(scope: Scope) -> Iterator[Finding]:
             continue
         if scope.family not in spec.families:
             continue
-        for missing in missing_needs(spec.needs, scope.family):
+        for missing in missing_needs(spec.needs, scope.family, environ):
             lacking.setdefault((missing.what, missing.looked, missing.fix), []).append(spec.name)
     for (what, looked, fix), operators in lacking.items():
         yield Finding(
             "needs", "error", what, f"is missing ({looked}) and needed by {', '.join(operators)}", fix
         )
+
+
+def _worker_environ(family: str) -> dict[str, str] | None:
+    from perfcollect_core.errors import PluginError
+    from perfcollect_core.loading import load_family
+
+    try:
+        additions = getattr(load_family(family).plugin, "worker_environment", None)
+    except PluginError:
+        return None
+    return None if additions is None else {**os.environ, **additions()[0]}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import attrs
 
@@ -35,8 +35,10 @@ def fit_devices(plan: RunPlan, devices: Sequence[DeviceInfo], max_ranks: int) ->
     return attrs.evolve(plan, cases=tuple(kept), skips=tuple(skips))
 
 
-def check_needs(plan: RunPlan, family: str, probe: Probe) -> None:
+def check_needs(plan: RunPlan, family: str, probe: Probe, environ: Mapping[str, str] | None = None) -> None:
     """Refuse to start where an operator with selected rows lacks something outside perfcollect.
+
+    *environ* is the environment workers will have, where it is not this process's own.
 
     Raises:
         MissingEnvironmentError: All that is missing, by operator, and the ``--ops`` that would run.
@@ -46,7 +48,7 @@ def check_needs(plan: RunPlan, family: str, probe: Probe) -> None:
     for table in plan.tables:
         if not table.selected or family not in table.spec.families:
             continue
-        missing = missing_needs(table.spec.needs, family)
+        missing = missing_needs(table.spec.needs, family, environ)
         if not missing:
             able.append(table.operator)
             continue

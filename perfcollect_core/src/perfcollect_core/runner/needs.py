@@ -8,7 +8,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 
@@ -39,21 +39,27 @@ print("\\n" + json.dumps(found))
 _LIBRARY_PROBE = "import ctypes, sys; ctypes.CDLL(sys.argv[1])"
 
 
-def missing_needs(needs: Iterable[Need], family: str) -> tuple[Missing, ...]:
-    """Return which of *needs* are not met here for *family*, in their order."""
+def missing_needs(
+    needs: Iterable[Need], family: str, environ: Mapping[str, str] | None = None
+) -> tuple[Missing, ...]:
+    """Return which of *needs* are not met here for *family*, in their order.
+
+    *environ* is the environment workers will have, where it is not this process's own.
+    """
+    environment = dict(os.environ if environ is None else environ)
     wanted = [need for need in dict.fromkeys(needs) if family in need.families]
     # "a::x|b::x": either will do.
     schemas = tuple(name for need in wanted if need.kind == "schema" for name in need.name.split("|"))
-    registered = _schemas(schemas) if schemas else {}
+    registered = _schemas(schemas, tuple(sorted(environment.items()))) if schemas else {}
     missing = []
     for need in wanted:
         match need.kind:
             case "env":
-                found = _environment(need)
+                found = _environment(need, environment)
             case "module":
-                found = _module(need)
+                found = _module(need, environment)
             case "library":
-                found = _library(need)
+                found = _library(need, environment)
             case "schema":
                 found = _schema(need, registered)
         if found is not None:
@@ -61,8 +67,8 @@ def missing_needs(needs: Iterable[Need], family: str) -> tuple[Missing, ...]:
     return tuple(missing)
 
 
-def _environment(need: Need) -> Missing | None:
-    value = os.environ.get(need.name)
+def _environment(need: Need, environ: Mapping[str, str]) -> Missing | None:
+    value = environ.get(need.name)
     # Some of these hold several paths; one that exists is enough.
     if value and any(Path(part).exists() for part in value.split(os.pathsep) if part):
         return None
@@ -71,13 +77,16 @@ def _environment(need: Need) -> Missing | None:
     return Missing(f"environment variable {need.name}", looked, fix)
 
 
-def _module(need: Need) -> Missing | None:
+def _module(need: Need, environ: Mapping[str, str]) -> Missing | None:
     top = need.name.partition(".")[0]
     try:
         if importlib.util.find_spec(top) is not None:
             return None
     except (ImportError, ValueError):
         pass
+    for part in filter(None, environ.get("PYTHONPATH", "").split(os.pathsep)):
+        if Path(part, top).is_dir() or Path(part, f"{top}.py").is_file():
+            return None
     return Missing(
         f"module {need.name}",
         f"not importable by {sys.executable}",
@@ -85,7 +94,7 @@ def _module(need: Need) -> Missing | None:
     )
 
 
-def _library(need: Need) -> Missing | None:
+def _library(need: Need, environ: Mapping[str, str]) -> Missing | None:
     name = need.name
     if ctypes.util.find_library(name.removeprefix("lib").partition(".so")[0]):
         return None
@@ -96,12 +105,13 @@ def _library(need: Need) -> Missing | None:
             capture_output=True,
             timeout=_PROBE_SECONDS,
             check=False,
+            env=dict(environ),
         )
         if done.returncode == 0:
             return None
     except (OSError, subprocess.TimeoutExpired):
         pass
-    path = os.environ.get("LD_LIBRARY_PATH") or "not set"
+    path = environ.get("LD_LIBRARY_PATH") or "not set"
     return Missing(
         f"library {name}",
         f"not loadable with LD_LIBRARY_PATH {path}",
@@ -128,7 +138,7 @@ def _full_name(name: str) -> str:
 
 
 @lru_cache(maxsize=8)
-def _schemas(names: Sequence[str]) -> dict[str, bool]:
+def _schemas(names: Sequence[str], environ: tuple[tuple[str, str], ...]) -> dict[str, bool]:
     asked = {name: _full_name(name) for name in names}
     try:
         done = subprocess.run(
@@ -137,6 +147,7 @@ def _schemas(names: Sequence[str]) -> dict[str, bool]:
             timeout=_PROBE_SECONDS,
             check=False,
             text=True,
+            env=dict(environ),
         )
         found = json.loads(done.stdout.splitlines()[-1])
     except (OSError, subprocess.TimeoutExpired, ValueError, IndexError):

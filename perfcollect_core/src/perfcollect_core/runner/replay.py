@@ -124,7 +124,9 @@ def _in_child(
     orders_path = run_dir / f"{stem}.orders.json"
     orders_path.write_text(json.dumps(orders.to_json()), encoding="utf-8")
     argv = [sys.executable, "-m", "perfcollect_core.runner.replay_worker", str(orders_path)]
-    launch = family.launch(argv, replay.ranks, orders.device, run_dir)
+    # A family that measures under a profiler starts the processes of a replay without it.
+    start = getattr(family, "launch_unprofiled", family.launch)
+    launch = start(argv, replay.ranks, orders.device, run_dir)
     log = run_dir / "logs" / f"{stem}.log"
     token = secrets.token_hex(16)
     with log.open("wb") as stream:
