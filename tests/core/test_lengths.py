@@ -132,6 +132,7 @@ def test_unknown_query_lengths_are_split_evenly_and_say_so():
         ),
         ((2, 5), 5, 3, "column 'Q' has 2 sequences, expected 3 as in the slots"),
         ((), 3, 5, "3 query tokens for 5 sequences, expected at least one each"),
+        ((), 2**40, 2**40, "1099511627776 sequences, expected at most 65536"),
     ],
 )
 def test_query_lengths_that_do_not_go_together_are_refused(recorded, total, count, message):

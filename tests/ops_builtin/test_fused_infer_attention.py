@@ -296,6 +296,8 @@ REFUSED = {
         "slot 2 (value) is blank, expected a tensor"),
     "empty key": (row((40, 4, 64), **DENSE | {"k": (0, 2, 64)}), "slot 1 has shape (0, 2, 64) with no element"),
     "sequences": (row((40, 4, 64), **DENSE | {"kl": (3,)}), "sequences disagree: slot 5 has 2, slot 6 has 3"),
+    "absurd batch": (row((2**40, 4, 64), **DENSE | {"q": (2**40, 4, 64), "ql": (2**40,), "kl": (2**40,)}),
+        "slot 5 has 1099511627776 sequences, expected at most 65536"),
     "fewer keys": (row((40, 4, 64), **DENSE | {"k": (30, 2, 64), "v": (30, 2, 64)}),
         "sequence 0 has 15 keys for 20 causal queries, expected as many or more"),
     "shifted table": (row((6, 16, 1, 512), q=(6, 16, 1, 512), k=(905, 1, 128, 512), v=(905, 1, 128, 512), ql=(6,),

@@ -17,6 +17,7 @@ from perfcollect_core import Skip, example_row
 from perfcollect_core.testing.conformance import OperatorConformance
 from perfcollect_core.testing.replay import host_for, make_row, replay
 from perfcollect_core.testing.stub_family import StubFamily
+from perfcollect_ops_vllm_ascend.sparse_rows import valid_counts
 
 pytestmark = pytest.mark.torch
 
@@ -173,6 +174,21 @@ def test_the_cost_counts_listed_positions_and_reads_shared_ones_once():
 
     assert cost.flops == 2 * 4 * (48 * 3 + 38 + 39 + 40) * (576 + 512)
     assert cost.nbytes == (48 + 96 + 40) * 576 * 2 + 6 * 4 * (576 + 512) * 2 + 6 * 48 * 4
+
+
+@pytest.mark.parametrize("cells", LAYOUTS.values(), ids=LAYOUTS)
+def test_the_cost_in_closed_form_is_that_of_counting(cells):
+    case = make(cells)
+
+    assert (
+        HOST.estimate_cost(case).flops == 2 * case.tensors["query"].shape[1] * sum(valid_counts(case)) * 1088
+    )
+
+
+def test_a_row_of_a_billion_queries_is_costed_at_once():
+    case = make(row(tokens=2**30, sequences=1, pool="8388608,128,1", table="1,8388608"))
+
+    assert HOST.estimate_cost(case).flops > 1e14
 
 
 @given(st.lists(st.tuples(st.integers(1, 3), st.integers(0, 60)), min_size=1, max_size=3), st.integers(1, 70))

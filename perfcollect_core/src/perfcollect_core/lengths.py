@@ -17,6 +17,7 @@ from .tensors import TensorSpec
 
 __all__ = [
     "KEY_LENGTHS_COLUMN",
+    "MAX_SEQUENCES",
     "QUERY_LENGTHS_COLUMN",
     "Lengths",
     "Pages",
@@ -36,6 +37,8 @@ __all__ = [
 
 QUERY_LENGTHS_COLUMN = "Runtime actual_seq_lengths_values"
 KEY_LENGTHS_COLUMN = "Runtime actual_seq_lengths_kv_values"
+#: More sequences in one call are a mistake in the row; kernels take 4096.
+MAX_SEQUENCES = 1 << 16
 
 
 @attrs.frozen
@@ -152,6 +155,8 @@ def query_lengths(recorded: Sequence[int], total: int, count: int, column: str) 
                 f"column {column!r} has {len(split)} sequences, expected {count} as in the slots"
             )
         return Lengths(split)
+    if count > MAX_SEQUENCES:
+        raise ValueError(f"{count} sequences, expected at most {MAX_SEQUENCES}")
     if count > total:
         raise ValueError(f"{total} query tokens for {count} sequences, expected at least one each")
     if count == total:

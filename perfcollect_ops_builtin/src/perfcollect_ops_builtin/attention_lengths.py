@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from perfcollect_core import OperatorSpec, Row, Signature, case_seed
 from perfcollect_core.lengths import (
     KEY_LENGTHS_COLUMN,
+    MAX_SEQUENCES,
     QUERY_LENGTHS_COLUMN,
     Lengths,
     Pages,
@@ -41,7 +42,10 @@ def sequence_count(geometry: Geometry, signature: Signature, row: Row) -> int:
     if len(set(several.values())) > 1:
         found = ", ".join(f"{name} has {count}" for name, count in several.items())
         raise ValueError(f"sequences disagree: {found}")
-    return next(iter(several.values()), geometry.batch)
+    count = next(iter(several.values()), geometry.batch)
+    if count > MAX_SEQUENCES:
+        raise ValueError(f"{next(iter(several))} has {count} sequences, expected at most {MAX_SEQUENCES}")
+    return count
 
 
 def query_tokens(geometry: Geometry, row: Row, count: int, assumptions: list[str]) -> tuple[int, ...]:

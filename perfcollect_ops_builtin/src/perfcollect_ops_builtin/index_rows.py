@@ -5,6 +5,7 @@ from __future__ import annotations
 from perfcollect_core import Row, Signature
 from perfcollect_core.lengths import (
     KEY_LENGTHS_COLUMN,
+    MAX_SEQUENCES,
     QUERY_LENGTHS_COLUMN,
     Lengths,
     Pages,
@@ -67,6 +68,10 @@ def sequence_lengths(row: Row, signature: Signature, seed: int) -> tuple[Lengths
     if len(counts) > 1:
         raise ValueError(f"slots 3, 4 and 5 have {sorted(counts)} sequences, expected one count")
     count = next(iter(counts), 0)
+    if count > MAX_SEQUENCES:
+        raise ValueError(
+            f"slot 0 (query) is {format_shape(query)}: {count} sequences, expected at most {MAX_SEQUENCES}"
+        )
     if table:
         if len(table) != 2:
             raise ValueError(f"slot 5 (block_table) is {format_shape(table)}, expected one row a sequence")

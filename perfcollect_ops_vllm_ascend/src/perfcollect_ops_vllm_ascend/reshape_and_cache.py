@@ -136,7 +136,7 @@ def _pattern(row: Row, case: Case, assumptions: list[str]) -> dict[str, object]:
         assumptions.append(f"index_pattern={pattern} ({active} tokens, {blocks} blocks)")
     if pattern not in ("decode", "prefill"):
         raise ValueError(f"column 'Runtime index_pattern' is {pattern!r}, expected decode or prefill")
-    lengths: tuple[int, ...] = (1,) * active
+    lengths: tuple[int, ...] = ()
     if pattern == "prefill":
         recorded = read_integers(row.get(QUERY_LENGTHS_COLUMN))
         split = split_lengths(recorded, active) if recorded else (active,)

@@ -33,7 +33,7 @@ from perfcollect_core.lengths import (
     tensor_key,
 )
 
-from .sparse_rows import check_shapes, find_selection, sequence_lengths, valid_counts
+from .sparse_rows import attended_pairs, check_shapes, find_selection, sequence_lengths
 from .theory.attention import SPARSE_AXES
 from .theory.attention import sparse_rows as perfcollect_generate_rows  # noqa: F401  # a hook
 
@@ -165,20 +165,10 @@ def perfcollect_canonical_key(spec: OperatorSpec, row: Row) -> tuple[str, ...] |
 
 
 def perfcollect_estimate_cost(case: Case) -> Cost:
-    query = case.tensors["query"].shape or (1, 1, 1)
-    queries, keys = case_lengths(case)
-    counts = valid_counts(case)
-    listed = distinct = start = 0
-    for q, kv in zip(queries, keys, strict=True):
-        own = sum(counts[start : start + q])
-        listed += own
-        # Queries of a sequence can share every row they read.
-        distinct += min(own, kv)
-        start += q
-    nbytes = (
-        distinct * 576 * 2 + query[0] * query[1] * (576 + 512) * 2 + case.tensors["sparse_indices"].nbytes
-    )
-    return Cost(2.0 * query[1] * listed * (576 + 512), float(nbytes))
+    tokens, heads, _ = case.tensors["query"].shape or (1, 1, 1)
+    pairs, distinct = attended_pairs(case)
+    nbytes = distinct * 576 * 2 + tokens * heads * (576 + 512) * 2 + case.tensors["sparse_indices"].nbytes
+    return Cost(2.0 * heads * pairs * (576 + 512), float(nbytes))
 
 
 def perfcollect_make_inputs(case: Case, device: Device) -> Inputs:

@@ -16,7 +16,7 @@ from perfcollect_core.lengths import (
 )
 from perfcollect_core.tensors import format_shape
 
-__all__ = ["PATTERNS", "check_shapes", "find_selection", "sequence_lengths", "valid_counts"]
+__all__ = ["PATTERNS", "attended_pairs", "check_shapes", "find_selection", "sequence_lengths", "valid_counts"]
 
 #: ``uniform`` draws positions over the whole context, ``local`` takes half of them from its end.
 PATTERNS = ("uniform", "local")
@@ -128,14 +128,44 @@ def find_selection(
 
 
 def valid_counts(case: Case) -> list[int]:
-    """Return how many positions each query attends to."""
-    width = (case.tensors["sparse_indices"].shape or (0,))[-1]
-    size = cast("int", case.params["sparse_block_size"])
-    recorded = cast("tuple[int, ...]", case.params["valid"])
+    """Return how many positions each query attends to. Worker side: one entry a query."""
     counts: list[int] = []
     for q, kv in zip(*case_lengths(case), strict=True):
         for index in range(q):
             limit = kv - q + index + 1 if case.params["sparse_mode"] == 3 else kv
-            cap = recorded[min(len(counts), len(recorded) - 1)] if recorded else width
-            counts.append(min(min(width, cap) * size, limit))
+            counts.append(min(_listed(case, len(counts)), limit))
     return counts
+
+
+def _listed(case: Case, query: int) -> int:
+    """Return how many positions the list of one query names, whether it may see them or not."""
+    width = (case.tensors["sparse_indices"].shape or (0,))[-1]
+    recorded = cast("tuple[int, ...]", case.params["valid"])
+    cap = recorded[min(query, len(recorded) - 1)] if recorded else width
+    return min(width, cap) * cast("int", case.params["sparse_block_size"])
+
+
+def attended_pairs(case: Case) -> tuple[int, int]:
+    """Return the (query, key) pairs of one head, and the cache rows read where queries share what they can."""
+    pairs = distinct = start = 0
+    recorded = cast("tuple[int, ...]", case.params["valid"])
+    for q, kv in zip(*case_lengths(case), strict=True):
+        first = kv - q + 1 if case.params["sparse_mode"] == 3 else kv
+        if len(recorded) > 1:
+            limits = (first + index if case.params["sparse_mode"] == 3 else kv for index in range(q))
+            own = sum(min(_listed(case, start + index), limit) for index, limit in enumerate(limits))
+        else:
+            # Without a loop: theory rows and mistakes have billions of queries.
+            own = _clipped_sum(first, q, _listed(case, 0), rising=case.params["sparse_mode"] == 3)
+        pairs += own
+        distinct += min(own, kv)
+        start += q
+    return pairs, distinct
+
+
+def _clipped_sum(first: int, count: int, cap: int, *, rising: bool) -> int:
+    """Return the sum of ``min(cap, first + i)`` for i < *count*, or of ``min(cap, first)`` where not *rising*."""
+    if not rising:
+        return count * min(cap, first)
+    below = min(count, max(0, cap - first))
+    return below * first + below * (below - 1) // 2 + (count - below) * cap
