@@ -2,6 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+ASCEND_VENV := .venv-ascend
 DISTRIBUTIONS := perfcollect_core perfcollect_ops_builtin perfcollect_ops_vllm_ascend perfcollect_comm
 METADATA := pyproject.toml $(DISTRIBUTIONS:%=%/pyproject.toml)
 PYTEST_ARGS ?=
@@ -9,7 +10,7 @@ PYTEST_ARGS ?=
 export PYTHONSAFEPATH := 1
 
 .PHONY: help venv install demo samples test lint types budget bench docs dist check test-core-alone clean \
-	drill-kill drill-faults drill-writes
+	drill-kill drill-faults drill-writes emulator test-emulator
 
 help:
 	@echo "make demo    set up, then replay the bundled sample database on the CPU"
@@ -43,6 +44,19 @@ samples: install
 
 test: install
 	$(BIN)/python -m pytest -n 2 --dist loadgroup $(PYTEST_ARGS)
+
+# The real torch_npu on an emulated CANN, in an environment of its own: tests/ascend_emulator/README.md.
+emulator: $(ASCEND_VENV)/.installed
+	$(ASCEND_VENV)/bin/python tests/ascend_emulator/build.py --env-file $(ASCEND_VENV)/emulator.env
+
+$(ASCEND_VENV)/.installed: requirements-ascend.txt $(METADATA)
+	$(PYTHON) -m venv $(ASCEND_VENV)
+	$(ASCEND_VENV)/bin/python -m pip install --quiet -r requirements-ascend.txt
+	$(ASCEND_VENV)/bin/python -m pip install --quiet --no-build-isolation $(DISTRIBUTIONS:%=-e %)
+	@touch $@
+
+test-emulator: emulator
+	PERFCOLLECT_EMULATOR_TESTS=1 $(ASCEND_VENV)/bin/python -m pytest -n 2 tests/ascend_emulator $(PYTEST_ARGS)
 
 lint: install
 	$(BIN)/ruff check .

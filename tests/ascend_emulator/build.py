@@ -16,7 +16,10 @@ import sysconfig
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
-from wheel_symbols import WheelSymbols, read_symbols
+# A script's own directory is not on the path where PYTHONSAFEPATH is set, as the Makefile does.
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from wheel_symbols import WheelSymbols, read_symbols  # noqa: E402  (see above)
 
 __all__ = ["EmulatorUnavailableError", "build", "environment", "main"]
 
@@ -99,10 +102,14 @@ def _build_in(home: Path, wheel: Path, symbols: WheelSymbols, hide: frozenset[st
     work, lib, nnal = home / "build", home / "lib64", home / "nnal" / "atb" / "cxx_abi_1" / "lib"
     for directory in (work, lib, nnal, *(home / name for name in _DIRECTORIES)):
         directory.mkdir(parents=True)
-    libraries = {"libascendcl.so": lib, "libhccl.so": lib, "libatb.so": nnal, "libmspti.so": lib}
-    sources = {"libhccl.so": ["hccl.cpp"], "libatb.so": ["atb.cpp"], "libmspti.so": ["mspti.c"]}
-    core = [path.name for path in sorted(CORE.glob("*.c")) if path.name != "mspti.c"]
-    sources["libascendcl.so"] = core
+    sources = {
+        "libhccl.so": ["hccl.cpp"],
+        "libatb.so": ["atb.cpp"],
+        "libmspti.so": ["mspti.c"],
+        "libms_tools_ext.so": ["mstx.c"],
+    }
+    separate = {name for names in sources.values() for name in names}
+    sources["libascendcl.so"] = [path.name for path in sorted(CORE.glob("*.c")) if path.name not in separate]
     objects = _compile(work, wheel, sources)
     defined = {name: _defined(paths) for name, paths in objects.items()}
     apis = [name for name in symbols.two_phase if name not in hide]
@@ -114,14 +121,14 @@ def _build_in(home: Path, wheel: Path, symbols: WheelSymbols, hide: frozenset[st
     rest = {name for name in (*symbols.linked, *symbols.looked_up) if name not in known and name not in hide}
     atb_rest = {name for name in rest if "3atb" in name}
     stubs = {"libascendcl.so": rest - atb_rest, "libatb.so": atb_rest}
-    for name in ("libascendcl.so", *sorted({*symbols.libraries, *libraries} - {"libascendcl.so"})):
+    for name in ("libascendcl.so", *sorted({*symbols.libraries, *sources} - {"libascendcl.so"})):
         parts = [*objects.get(name, ())]
         assembly = _assembly(trampolines.get(name, ()), sorted(stubs.get(name, ())))
         if assembly:
             source = work / f"{name}.S"
             source.write_text(assembly)
             parts.append(source)
-        _link(libraries.get(name, lib) / name, parts, [] if name == "libascendcl.so" else [lib / "libascendcl.so"])
+        _link((nnal if name == "libatb.so" else lib) / name, parts, [] if name == "libascendcl.so" else [lib / "libascendcl.so"])
     _write_files(home)
 
 

@@ -56,6 +56,9 @@ uint64_t emu_now_ns(void);
 void emu_log_line(const Text *line);
 int emu_log_enabled(void);
 
+/* Ranges and marks of mstx; a null stream leaves the host's time only. */
+void emu_mark(const char *what, const char *domain, const char *message, uint64_t id, void *stream);
+
 /* Streams and the clock. */
 typedef struct Stream Stream;
 typedef struct {

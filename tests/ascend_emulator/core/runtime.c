@@ -380,3 +380,27 @@ aclError aclmdlRIExecuteAsync(aclmdlRI model, aclrtStream stream) {
     Launch launch = {.kind = "replay", .name = "aclmdlRIExecuteAsync", .modelled_us = 1};
     return emu_launch(emu_stream(stream), &launch);
 }
+
+/* --- ranges of mstx: with a stream they also have a device time, ordered with the work queued there --- */
+
+void emu_mark(const char *what, const char *domain, const char *message, uint64_t id, void *handle) {
+    if (!emu_log_enabled()) return;
+    uint64_t now = emu_now_ns();
+    Text line = {0};
+    text_add(&line, "{\"kind\":\"mstx\",\"name\":\"%s\",\"id\":%llu,\"pid\":%d,\"tid\":%ld,\"host_ns\":%llu", what,
+             (unsigned long long)id, getpid(), (long)syscall(SYS_gettid), (unsigned long long)now);
+    if (handle) {
+        Stream *stream = handle;
+        text_add(&line, ",\"device\":%d,\"stream\":%d,\"device_ns\":%llu", emu_physical_device(stream->device),
+                 stream->id, (unsigned long long)(stream->end_ns > now ? stream->end_ns : now));
+    }
+    if (domain) {
+        text_add(&line, ",\"domain\":");
+        text_add_json_string(&line, domain);
+    }
+    text_add(&line, ",\"message\":");
+    text_add_json_string(&line, message);
+    text_add(&line, "}\n");
+    emu_log_line(&line);
+    text_free(&line);
+}
