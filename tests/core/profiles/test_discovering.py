@@ -195,7 +195,7 @@ def test_missing_columns_are_named_as_the_file_spells_them(made, perfcollect, tm
 
     assert (done.code, done.err) == (
         1,
-        f"error: {source} lacks the columns 'Output Shapes', 'Task Duration(us)', expected a op_summary file\n"
+        f"error: {source} lacks the columns 'Output Shapes', 'Task Duration(us)', expected those of op_summary\n"
         "hint: name a kernel_details.csv of torch_npu.profiler or an op_summary_*.csv of msprof, unchanged\n",
     )
 

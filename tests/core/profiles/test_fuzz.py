@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from perfcollect_core.errors import DataError
 from perfcollect_core.profiles.collecting import Collector
+from perfcollect_core.profiles.frames import stream_pieces
 from perfcollect_core.profiles.headers import read_header
 from perfcollect_core.profiles.ledger import FileLedger
 from perfcollect_core.profiles.numbers import duration_fault, parse_number
@@ -131,6 +132,23 @@ def test_every_row_is_accounted_for_and_every_number_comes_from_the_file(data, m
         assert row.max_us in durations
         assert row.min_us <= row.median_us <= row.max_us
         assert all(math.isfinite(value) and 0 <= value < 2**63 for value in row.counters.values())
+
+
+@SLOW
+@given(data=st.data())
+def test_where_pieces_end_changes_nothing(data, made, tmp_path):
+    content, _ = data.draw(files(made.HEADER))
+    path = tmp_path / "kernel_details.csv"
+    path.write_bytes(content)
+    header = read_header(path)
+    columns = ["Type", "Name", "Duration(us)", "Input Shapes"]
+
+    def read(piece_bytes):
+        pieces = list(stream_pieces(header, columns, piece_bytes=piece_bytes))
+        rows = [tuple(cell or "" for cell in row[:-1]) + row[-1:] for p in pieces for row in p.frame.rows()]
+        return rows, [fault for piece in pieces for fault in piece.faults]
+
+    assert read(data.draw(st.integers(40, 900))) == read(1 << 20)
 
 
 @SLOW

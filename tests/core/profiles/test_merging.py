@@ -307,3 +307,33 @@ def test_a_call_without_dtypes_joins_its_only_known_sibling(made, parse, read_ro
         ("dtypes or formats are blank, and several rows that differ in them would fit", [7]),
     ]
     assert account["adds_up"]
+
+
+def test_a_report_that_cannot_be_written_costs_no_table(source, perfcollect, tmp_path):
+    blocked = tmp_path / "file"
+    blocked.write_text("", encoding="utf-8")
+    report = blocked / "below" / "report.md"
+
+    done = perfcollect(
+        "parse", "--profiling-path", source, "--database-path", tmp_path / "db", "--report", report
+    )
+
+    assert done.code == 1
+    assert done.err.splitlines()[-2:] == [
+        f"error: report {report} cannot be written: Not a directory; the tables are written and whole",
+        "hint: name another file with --report and run the same command again",
+    ]
+    assert (tmp_path / "db" / "Add.csv").exists()
+
+
+def test_a_markdown_report_lists_every_line_that_was_set_aside(made, perfcollect, tmp_path):
+    rows = [made.kernel("Add", us, *SHAPES, number=n) for n, us in enumerate(("10.0", "N/A", "nan"))]
+    source = made.write(tmp_path / "kernel_details.csv", rows)
+    report = tmp_path / "report.md"
+
+    perfcollect("parse", "--profiling-path", source, "--database-path", tmp_path / "db", "--report", report)
+
+    text = report.read_text(encoding="utf-8")
+    assert "3 rows, 1 used, 2 set aside, 0 apart; kernel time 10.000 us = 10.000 used" in text
+    assert "| duration is N/A | 3 | N/A |\n| duration is not finite | 4 | nan |\n" in text
+    assert "| Add.csv | 1 | 0 | 0 |  |" in text

@@ -74,7 +74,7 @@ def parse(
     """
     from perfcollect_core.profiles.discover import discover, parse_ranks
     from perfcollect_core.profiles.reading import open_files, parse_steps, read_profile
-    from perfcollect_core.profiles.report import ParseReport, write_report
+    from perfcollect_core.profiles.report import ParseReport
     from perfcollect_core.profiles.writing import prepared_directory
     from perfcollect_core.tables.identity import check_identity
     from perfcollect_core.tables.layout import DEFAULT_ASCEND_DEVICE, find_database
@@ -98,19 +98,20 @@ def parse(
             read = _Megabytes(bar.advance)
             profile = read_profile(opened, steps=wanted_steps, existing=existing, advance=read.add)
         result = ParseReport(directory, profile, (), tuple(unreadable), discovery.notes)
-        if strict:
-            _refuse_defects(profile.ledgers)
-        if profile.rows:
+        defect = _first_defect(profile.ledgers) if strict else None
+        if profile.rows and defect is None:
             result = _write(result, on_existing, device)
-        if report is not None:
-            report.parent.mkdir(parents=True, exist_ok=True)
-            write_report(result, report)
+        unwritten = _write_report(result, report) if report is not None else None
+    if defect is not None:
+        raise defect
     for entry in unreadable:
         warn(f"not read: {entry.error}{f' ({entry.error.hint})' if entry.error.hint else ''}")
     for table in result.tables:
         if table.problem:
             warn(f"not written: {table.problem}")
     emit(result.as_dict(), lambda: "\n".join(result.lines()), output_format)
+    if unwritten is not None:
+        raise unwritten
     _refuse_nothing(profile.ledgers, bool(profile.rows))
     if unreadable or any(table.problem for table in result.tables):
         context.exit(3)
@@ -174,21 +175,38 @@ def _check_report(report: Path | None) -> None:
         )
 
 
-def _refuse_defects(ledgers: tuple[FileLedger, ...]) -> None:
+def _write_report(result: ParseReport, path: Path) -> DataError | None:
+    """Write the report; a failure is told after everything else, since the tables are written by then."""
+    from perfcollect_core.profiles.report import write_report
+
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_report(result, path)
+    except (OSError, DataError) as error:
+        cause = error.strerror if isinstance(error, OSError) else error
+        return DataError(
+            f"report {path} cannot be written: {cause}; the tables are written and whole",
+            hint="name another file with --report and run the same command again",
+        )
+    return None
+
+
+def _first_defect(ledgers: tuple[FileLedger, ...]) -> DataError | None:
     for ledger in ledgers:
         for reason, rows in ledger.defects().items():
             more = f" (and {rows.tally.count - 1} more such lines)" if rows.tally.count > 1 else ""
             line = rows.lines[0] if rows.lines else 0
-            raise DataError(
+            return DataError(
                 f"{ledger.path} line {line}: {reason}{more}",
                 hint="nothing is written; without --strict such lines are set aside and listed",
             )
         if ledger.implausible:
             line, column, text = ledger.implausible[0]
-            raise DataError(
+            return DataError(
                 f"{ledger.path} line {line}: {column} {text!r} is not plausible",
                 hint="nothing is written; without --strict such cells are left out and listed",
             )
+    return None
 
 
 def _refuse_nothing(ledgers: tuple[FileLedger, ...], found: bool) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import attrs
@@ -79,7 +80,7 @@ class Collector:
         if self._selection.steps is not None:
             wanted = (*wanted, STEP)
         file = _File(self, header, ledger, counters, source)
-        for piece in stream_pieces(header, wanted, optional=counters):
+        for piece in _one_ahead(stream_pieces(header, wanted, optional=counters)):
             file.take(piece)
             advance(piece.nbytes)
         file.finish()
@@ -109,6 +110,15 @@ class Collector:
 
     def special(self, number: int) -> RowKind:
         return self._special[number]
+
+
+def _one_ahead(pieces: Iterator[Piece]) -> Iterator[Piece]:
+    """Yield *pieces*, the next one being read while the last one is worked on."""
+    with ThreadPoolExecutor(max_workers=1) as reader:
+        coming = reader.submit(next, pieces, None)
+        while (piece := coming.result()) is not None:
+            coming = reader.submit(next, pieces, None)
+            yield piece
 
 
 class _File:
@@ -176,7 +186,6 @@ class _File:
         return frame
 
     def _note_rounding(self, frame: pl.DataFrame) -> None:
-
         if START not in frame.columns:
             return
         self._timed += frame.height

@@ -86,7 +86,9 @@ class _Reader:
 
     def pieces(self, stream: BinaryIO, piece_bytes: int) -> Iterator[Piece]:
         offset = self._header.body
-        size = piece_bytes
+        # No more than there is, and one byte to notice the end by.
+        left = self._header.path.stat().st_size - offset
+        size = piece_bytes = max(min(piece_bytes, left + 1), 1)
         head = len(self._heading)
         # One buffer, with the heading polars needs in front of what is read.
         buffer = bytearray(self._heading) + bytearray(size)

@@ -11,7 +11,7 @@ import attrs
 from perfcollect_core.errors import DataError
 from perfcollect_core.tensors import SIGNATURE_COLUMNS
 
-from .layouts import DURATION, KERNEL_DETAILS, LAYOUTS, REQUIRED, TYPE, Layout
+from .layouts import DURATION, LAYOUTS, REQUIRED, TYPE, Layout
 from .records import split_records
 
 __all__ = ["ProfileHeader", "read_header"]
@@ -128,7 +128,7 @@ def _refuse_missing(path: Path, layout: Layout, columns: tuple[str, ...]) -> Non
         shown = ", ".join(repr(layout.spelling(column)) for column in missing)
         raise DataError(
             f"{path} lacks the column{'s' if len(missing) > 1 else ''} {shown}, "
-            f"expected a {layout.name if layout is not KERNEL_DETAILS else 'kernel_details'} file",
+            f"expected those of {layout.name}",
             hint="name a kernel_details.csv of torch_npu.profiler or an op_summary_*.csv of msprof, unchanged",
         )
     twice = [name for name, count in Counter(columns).items() if count > 1 and name in REQUIRED]

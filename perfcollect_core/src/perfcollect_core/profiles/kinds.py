@@ -13,12 +13,13 @@ from perfcollect_core.tables.match import raw_key
 from perfcollect_core.tensors import (
     INPUT_COLUMNS,
     OUTPUT_COLUMNS,
+    SIGNATURE_COLUMNS,
     format_shape,
     parse_shape,
     split_slots,
 )
 
-from .layouts import CORE, GROUP_COLUMNS, STATE, TYPE
+from .layouts import CORE, STATE
 from .numbers import is_missing
 
 __all__ = ["Apart", "Aside", "Keyed", "RowKind", "classify", "operator_type"]
@@ -73,14 +74,23 @@ def operator_type(text: str | None) -> str:
 
 def classify(values: tuple[str | None, ...]) -> RowKind:
     """Classify rows whose ``GROUP_COLUMNS`` hold *values*."""
-    row = {column: (value or "").strip() for column, value in zip(GROUP_COLUMNS, values, strict=True)}
-    operator = operator_type(row[TYPE])
-    if row[CORE] in _COLLECTIVE_CORES or _COLLECTIVE_TYPE.match(operator):
+    name, state, core, *tensors = ((value or "").strip() for value in values)
+    operator = operator_type(name)
+    if core in _COLLECTIVE_CORES or _COLLECTIVE_TYPE.match(operator):
         return Apart("collective", operator or "(no type)")
+    kind = _classify_tensors(operator, *tensors)
+    if isinstance(kind, Keyed):
+        return attrs.evolve(kind, cells={STATE: state, CORE: core, **kind.cells})
+    return kind
+
+
+@lru_cache(maxsize=65536)
+def _classify_tensors(operator: str, *tensors: str) -> RowKind:
     if not operator:
         return Aside("operator type is blank")
     if not operator.isprintable():
         return Aside("operator type has control characters")
+    row = dict(zip(SIGNATURE_COLUMNS, tensors, strict=True))
     unrecorded = is_missing(row[INPUT_COLUMNS[0]]) or is_missing(row[OUTPUT_COLUMNS[0]])
     if unrecorded and not _is_blank_output(row):
         return Apart("no_shape", operator)
@@ -121,7 +131,7 @@ def _is_blank_output(row: dict[str, str]) -> bool:
 
 
 def _cells(row: dict[str, str], inputs: _Shapes, outputs: _Shapes) -> dict[str, str]:
-    cells = {STATE: row[STATE], CORE: row[CORE]}
+    cells = {}
     for columns, shapes in ((INPUT_COLUMNS, inputs), (OUTPUT_COLUMNS, outputs)):
         # The inner quotes keep a spreadsheet or data-frame reader from taking a lone shape for a number.
         cells[columns[0]] = '"' + ";".join(map(format_shape, shapes)) + '"'
