@@ -72,6 +72,19 @@ def test_a_case_is_blamed_only_after_it_failed_on_two_devices(fault_database, ru
     assert where | {failed["device"]} == {0, 1}
 
 
+def test_a_device_that_fails_cases_others_measure_is_left_alone(fault_database, run, devices, monkeypatch):
+    devices(2)
+    monkeypatch.setenv("PERFCOLLECT_SIMULATED_SICK", "1")
+    database = fault_database(*[{"Sleep Ms": "150"}] * 30)
+
+    finished = run(database, family="sleeping")
+
+    assert finished.code == 0
+    assert database.measured() == list(range(1, 31))
+    assert "device 1 was left alone after 3 cases failed on it that other devices measured" in finished.out
+    assert sum(line["device"] == 1 for line in database.journal("attempt")) <= 5
+
+
 def test_only_the_devices_asked_for_are_used(fault_database, run, devices):
     devices(3)
     database = fault_database(*["ok"] * 6)

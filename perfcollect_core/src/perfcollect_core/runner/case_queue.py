@@ -32,6 +32,7 @@ class Job:
         lost_records: Visits that came back without a duration.
         failed_devices: Devices on which a process of its own failed with it.
         fresh: The next try needs a process that served no other case.
+        urgent: It failed on a device that fails again and again: any other one may try it, to tell which is at fault.
         suspect: The case that was served before this one in a process where it failed.
         checked: Whether its output was compared, ``None`` where that was not asked.
     """
@@ -43,6 +44,7 @@ class Job:
     lost_records: int = 0
     failed_devices: set[int] = attrs.field(factory=set)
     fresh: bool = False
+    urgent: bool = False
     suspect: Job | None = None
     checked: bool | None = None
     environment: int = 0
@@ -89,11 +91,11 @@ class CaseQueue:
 
         *others* are the further devices in use: a case that failed here goes to one of them where it can.
         """
-        if served == 0:
-            for job in self._fresh:
-                if self._may_run(job, device, others):
-                    self._fresh.remove(job)
-                    return job
+        for job in self._fresh:
+            elsewhere = job.urgent and device not in job.failed_devices
+            if (served == 0 or elsewhere) and self._may_run(job, device, others):
+                self._fresh.remove(job)
+                return job
         if self._waiting:
             return self._waiting.popleft()
         if self._deferred and (served == 0 or born >= self._behind.get(self._deferred[0].operator, 0)):

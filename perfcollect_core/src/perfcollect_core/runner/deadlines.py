@@ -5,6 +5,7 @@ from __future__ import annotations
 from perfcollect_core.measurements import Plan
 
 from .case_queue import Job
+from .slots import Slot
 
 __all__ = ["Deadlines"]
 
@@ -35,6 +36,16 @@ class Deadlines:
         launches = _LAUNCHES + (self._plan.repeat or 0) + self._plan.warmup
         work = planned.flops / _FLOPS_PER_SECOND + planned.needed_bytes / _BYTES_PER_SECOND
         return _BASE_SECONDS + _BUDGETS * self._plan.max_seconds + launches * work
+
+    def complaint(self, slot: Slot) -> str:
+        """Say what the worker of *slot* did not do in time, and which of its ranks."""
+        if slot.state == "starting":
+            silent = sorted(set(range(slot.ranks)) - slot.readies)
+            ranks = f" (ranks {silent} were not)" if slot.ranks > 1 else ""
+            return f"the worker was not ready in {self.START_SECONDS:g} s{ranks}"
+        silent = sorted(set(range(slot.ranks)) - set(slot.results))
+        ranks = f", rank {', '.join(map(str, silent))} did not answer" if slot.ranks > 1 else ""
+        return f"not done within {self.of(slot.inflight[0]):g} s{ranks}"
 
     def learn(self, job: Job, seconds: float) -> None:
         """Note what *job* took."""

@@ -37,8 +37,11 @@ def setup_message(settings: SessionSettings, slot: Slot) -> Message:
     return encode_setup(attrs.evolve(settings.setup, device=slot.device, ranks=slot.ranks))
 
 
-def case_message(settings: SessionSettings, job: Job) -> Message:
-    """Return the order to run a case; its output is compared on the first visit only."""
+def case_message(settings: SessionSettings, job: Job, *, ahead: bool) -> Message:
+    """Return the order to run a case; its output is compared on the first visit only.
+
+    A case sent *ahead*, while another is being run, is begun on the word ``go``.
+    """
     check = settings.check and not job.passes and job.planned.flops <= settings.check_max_flop
     return {
         "kind": "case",
@@ -47,4 +50,5 @@ def case_message(settings: SessionSettings, job: Job) -> Message:
         "case": encode_case(job.planned.case),
         "plan": encode_plan(visit_plan(settings.plan)),
         "check": check,
+        "ahead": ahead,
     }

@@ -110,6 +110,7 @@ class Session:
                     self._handle(event)
                 self._watch()
                 self._verdicts.deliver()
+                self._quarantine_sick()
                 if self._settings.fail_fast and self._verdicts.failures:
                     self.stop("fail_fast")
                 self._supply()
@@ -199,7 +200,7 @@ class Session:
                 self._heard_result(slot, event.rank, message)
 
     def _ready(self, slot: Slot, message: Message) -> None:
-        slot.state, slot.failed_starts, slot.deadline = "ready", 0, float("inf")
+        slot.state, slot.deadline = "ready", float("inf")
         slot.core = message["core"]
         if self._supplier.started is None:
             self._supplier.started = time.monotonic()
@@ -220,6 +221,7 @@ class Session:
         if len(slot.results) < slot.ranks and not failed:
             return
         job = slot.inflight.popleft()
+        slot.failed_starts = 0
         results, slot.results = slot.results, {}
         shared, slot.served = slot.served > 0, slot.served + 1
         now = time.monotonic()
@@ -241,6 +243,9 @@ class Session:
         elif self._deferred is None or not self._deferred.take(slot, job, results):
             self._verdicts.visited(slot, job, results)
         slot.previous = job
+        if slot.inflight:
+            # It waits for this, so that no case is begun while the one before is in nobody's journal.
+            self._executor.send(slot.worker, {"kind": "go"})
 
     def _worker_ended(self, slot: Slot, event: Ended) -> None:
         del self._by_worker[event.worker]
@@ -249,8 +254,10 @@ class Session:
         slot.state = "empty"
         if event.survivors:
             self.notes.append(f"device {slot.device}: processes {event.survivors} could not be ended")
-        if was == "starting":
-            slot.start_failed(slot.complaint or f"the worker {describe_exit(event.code)} before it was ready")
+        if was == "starting" or (was == "ready" and not slot.served and slot.begun < 0):
+            slot.start_failed(
+                slot.complaint or f"the worker {describe_exit(event.code)} before its first case"
+            )
             self._device_complained(slot)
         if self._deferred is not None and was == "ready":
             self._deferred.disturbed(event.worker)
@@ -265,6 +272,18 @@ class Session:
         self.queue.give_back(jobs)
         self._read_profile(slot, event)
 
+    def _quarantine_sick(self) -> None:
+        """Leave alone a device on which cases fail that others measure."""
+        for slot in self._slots:
+            if self._verdicts.strikes[slot.device] < PROBES or slot.state not in ("ready", "empty"):
+                continue
+            if slot.state == "ready":
+                self._end(slot)
+            slot.state = "quarantined"
+            self.notes.append(
+                f"device {slot.device} was left alone after {PROBES} cases failed on it that other devices measured"
+            )
+
     def _device_complained(self, slot: Slot) -> None:
         if slot.state == "quarantined":
             self.notes.append(
@@ -276,26 +295,14 @@ class Session:
         for slot in self._slots:
             if now < slot.deadline or slot.state not in ("starting", "ready"):
                 continue
+            reason = self._deadlines.complaint(slot)
             if slot.state == "starting":
-                silent = sorted(set(range(slot.ranks)) - slot.readies)
-                ranks = f" (ranks {silent} were not)" if slot.ranks > 1 else ""
-                slot.complaint = f"the worker was not ready in {Deadlines.START_SECONDS:g} s{ranks}"
+                slot.complaint = reason
                 self._end(slot)
                 continue
-            job, *others = slot.take_inflight_keeping_results()
-            seconds = self._deadlines.of(job)
-            silent = sorted(set(range(slot.ranks)) - set(slot.results))
-            ranks = f", rank {', '.join(map(str, silent))} did not answer" if slot.ranks > 1 else ""
-            slot.results.clear()
+            job, *others = slot.take_inflight()
             self._end(slot)
-            self._verdicts.failed(
-                slot,
-                job,
-                "timeout",
-                f"not done within {seconds:g} s{ranks}",
-                shared=slot.served > 0,
-                poisoned=True,
-            )
+            self._verdicts.failed(slot, job, "timeout", reason, shared=slot.served > 0, poisoned=True)
             self.queue.give_back(others)
 
     def _end(self, slot: Slot) -> None:

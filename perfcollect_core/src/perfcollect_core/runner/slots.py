@@ -39,6 +39,7 @@ class Slot:
         complaint: Why the last start failed.
         environment: Number of its environment in the journal.
         busy_seconds: Running mean of the time a case takes.
+        first_failures: Cases in a row that failed as the first of their process.
     """
 
     device: int
@@ -60,6 +61,7 @@ class Slot:
     environment: int = 0
     core: str = ""
     busy_seconds: float = 0.0
+    first_failures: int = 0
 
     def started(self, worker: int, born: int, deadline: float) -> None:
         """A worker was started."""
@@ -75,13 +77,6 @@ class Slot:
         self.inflight.clear()
         self.results.clear()
         self.deadline = float("inf")
-        return jobs
-
-    def take_inflight_keeping_results(self) -> list[Job]:
-        """Empty the cases in flight, but keep what ranks said of the first one."""
-        results = dict(self.results)
-        jobs = self.take_inflight()
-        self.results.update(results)
         return jobs
 
     def start_failed(self, complaint: str) -> None:

@@ -99,7 +99,8 @@ class Supplier:
             slot.inflight.append(job)
             if len(slot.inflight) == 1:
                 self.begin_next(slot, time.monotonic())
-            self.executor.send(slot.worker, case_message(self.settings, job))
+            ahead = len(slot.inflight) > 1
+            self.executor.send(slot.worker, case_message(self.settings, job, ahead=ahead))
         return True
 
     def _depth(self, slot: Slot) -> int:

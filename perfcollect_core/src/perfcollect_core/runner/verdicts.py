@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Mapping
 
 import attrs
@@ -39,6 +39,8 @@ class Verdicts:
     on_result: Callable[[CaseResult], None]
     usable: Callable[[], Collection[int]]
     failures: int = 0
+    #: Cases in a row that failed on a device and were measured on another.
+    strikes: Counter[int] = attrs.field(factory=Counter)
     #: Results with the size of the journal that must be on disk before anybody hears of them.
     _undelivered: deque[tuple[int, CaseResult]] = attrs.field(factory=deque)
 
@@ -92,6 +94,9 @@ class Verdicts:
         finally:
             self.journal.append(line)
         self.queue.succeeded(job)
+        self.strikes.update(job.failed_devices)
+        del self.strikes[slot.device]
+        slot.first_failures = 0
         if job.suspect is not None:
             suspect = encode_row(job.suspect.planned.row.ref)
             self.journal.append({"kind": "suspect", "row": suspect, "failed_after_it": row}, durable=False)
@@ -127,6 +132,8 @@ class Verdicts:
             return
         if not shared:
             job.failed_devices.add(slot.device)
+            slot.first_failures += 1
+            job.urgent = slot.first_failures > 1
             others = set(self.usable()) - job.failed_devices
             if len(job.failed_devices) >= 2 or not others:
                 self.conclude(slot, job, failure, reason)

@@ -14,6 +14,7 @@ import os
 import select
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, cast
 
@@ -101,13 +102,22 @@ def _serve(channel: Channel) -> None:
         message = channel.receive()
         if message["kind"] == "exit":
             return
+        if message["kind"] == "go":
+            # For a case that failed before it came to ask.
+            continue
         channel.send({"kind": "begin", "id": message["id"]})
-        result, poisoned = bench.run(message)
+        result, poisoned = bench.run(message, lambda: _await_go(channel))
         if poisoned:
             result["final"] = True
         channel.send(result)
         if poisoned:
             return
+
+
+def _await_go(channel: Channel) -> None:
+    """Wait until the run has the result of the case before in its journal."""
+    if channel.receive()["kind"] != "go":
+        raise ChannelClosed("told to exit")
 
 
 def _import(ref: PluginRef) -> LoadedPlugin:
@@ -146,12 +156,17 @@ class _Bench:
         family = cast("DeviceFamily", self.family.plugin)
         return {name: str(value) for name, value in family.environment(self.device).items()}
 
-    def run(self, message: Message) -> tuple[Message, bool]:
-        """Run one case; every exception ends here. Returns the result and whether this process must end."""
+    def run(self, message: Message, await_go: Callable[[], None]) -> tuple[Message, bool]:
+        """Run one case; every exception ends here. Returns the result and whether this process must end.
+
+        A case that was sent ahead is prepared at once and calls its kernel only after *await_go* has returned.
+        """
         result: Message = {"kind": "result", "id": message["id"]}
         try:
             case = decode_case(message["case"])
-            self._measure(case, message, result)
+            self._measure(case, message, result, await_go)
+        except ChannelClosed:
+            raise
         except Exception as error:
             failure = classify(error, on_host=self.on_host)
         except SystemExit as error:
@@ -168,12 +183,14 @@ class _Bench:
             self.hosts[operator] = host
         return host
 
-    def _measure(self, case: Case, message: Message, result: Message) -> None:
+    def _measure(self, case: Case, message: Message, result: Message, await_go: Callable[[], None]) -> None:
         host = self._host(message.get("as", case.operator))
         inputs = host.make_inputs(case, self.device)
         reference = host.reference(case, inputs, self.device) if message["check"] else None
         kernel = host.bind_kernel(case, inputs, self.device)
         kernel = attrs.evolve(kernel, reset=kernel.reset or inputs.reset)
+        if message["ahead"]:
+            await_go()
         if reference is not None:
             outputs = kernel.outputs(kernel.call())
             host.family.synchronize(self.device)

@@ -122,10 +122,6 @@ class FaultOperator:
         return Cost(sleep_ms * 1e7, 0.0)
 
     def perfcollect_make_inputs(self, case: Case, device: Device) -> Inputs:
-        trace = os.environ.get(TRACE_VARIABLE)
-        if trace and case.row is not None:
-            with open(trace, "a", encoding="utf-8") as file:  # noqa: PTH123  # one short append, atomic on POSIX
-                file.write(f"{case.row.key[1]}\n")
         if _fault(case, device) == "slow":
             time.sleep(0.2)
         return Inputs({})
@@ -152,6 +148,10 @@ class FaultOperator:
         return Reference((), (), compare)
 
     def perfcollect_measure(self, case: Case, kernel: Kernel, plan: Plan, device: Device) -> Samples | None:
+        trace = os.environ.get(TRACE_VARIABLE)
+        if trace and case.row is not None:
+            with open(trace, "a", encoding="utf-8") as file:  # noqa: PTH123  # one short append, atomic on POSIX
+                file.write(f"{case.row.key[1]}\n")
         fault = _fault(case, device)
         if fault == "lost":
             return Samples((), launches=plan.repeat or 1)

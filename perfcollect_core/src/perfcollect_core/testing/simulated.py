@@ -18,12 +18,14 @@ from perfcollect_core.environment import Device, DeviceInfo, Launch, Missing, Pr
 from perfcollect_core.measurements import Kernel, Plan, Samples
 from perfcollect_core.values import TORCH_DTYPES
 
-__all__ = ["DEVICES_VARIABLE", "DOWN_VARIABLE", "SimulatedFamily", "noop", "sleeping"]
+__all__ = ["DEVICES_VARIABLE", "DOWN_VARIABLE", "SICK_VARIABLE", "SimulatedFamily", "noop", "sleeping"]
 
 #: How many devices a simulated family finds.
 DEVICES_VARIABLE = "PERFCOLLECT_SIMULATED_DEVICES"
 #: Devices (``0,2``) whose every start fails.
 DOWN_VARIABLE = "PERFCOLLECT_SIMULATED_DOWN"
+#: Devices (``0,2``) that open and on which every kernel fails.
+SICK_VARIABLE = "PERFCOLLECT_SIMULATED_SICK"
 
 
 @attrs.frozen
@@ -56,7 +58,7 @@ class SimulatedFamily:
         return Launch((*launcher, *argv))
 
     def device(self, index: int) -> Device:
-        if str(index) in os.environ.get(DOWN_VARIABLE, "").split(","):
+        if _listed(index, DOWN_VARIABLE):
             raise RuntimeError(f"simulated device {index} does not answer")
         rank, ranks = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
         return Device(self.name, index, "cpu", rank, ranks, self.cores[0])
@@ -65,6 +67,8 @@ class SimulatedFamily:
         return {"family": self.name}
 
     def measure(self, kernel: Kernel, plan: Plan, device: Device) -> Samples:
+        if _listed(device.index, SICK_VARIABLE):
+            raise RuntimeError(f"fake error 507015: simulated device {device.index} is lost")
         for _ in range(plan.warmup):
             kernel.call()
         durations = []
@@ -83,6 +87,10 @@ class SimulatedFamily:
 
     def read_profile(self, profile_dir: Path) -> Sequence[TaskRecord]:
         return ()
+
+
+def _listed(index: int, variable: str) -> bool:
+    return str(index) in os.environ.get(variable, "").split(",")
 
 
 #: Kernels that do nothing: what is left is the program's own cost. Every duration is 1 us.
