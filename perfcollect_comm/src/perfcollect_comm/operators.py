@@ -16,10 +16,8 @@ from perfcollect_core import (
     Kernel,
     Measurement,
     OperatorSpec,
-    Plan,
     Reference,
     Row,
-    Samples,
     Signature,
     Skip,
     Slot,
@@ -172,33 +170,6 @@ def perfcollect_reference(case: Case, inputs: Inputs, device: Device) -> Referen
     from .pattern import expected_output
 
     return Reference((expected_output(_config(case), device.rank, inputs["target"]),), (Tolerance(0.0, 0.0),))
-
-
-def perfcollect_measure(case: Case, kernel: Kernel, plan: Plan, device: Device) -> Samples:
-    """Measure in step: rank 0 decides how often for all, because ranks that judge for themselves would hang."""
-    import torch.distributed as dist
-
-    from .pattern import refill_interval
-    from .timers import time_calls
-
-    def timed(repeat: int) -> list[float]:
-        reset = kernel.reset or (lambda: None)
-        timer = "host" if device.family == "cpu" else "event"
-        return time_calls(
-            timer, kernel.call, repeat, reset, refill_interval(_config(case)), lambda: None, _wait
-        )
-
-    def _wait() -> None:
-        import torch
-
-        torch.accelerator.synchronize()
-
-    warmup = timed(max(3, plan.warmup))
-    repeat = [plan.repeat or min(max(int(plan.max_seconds * 1e6 / max(min(warmup), 0.1)), 10), 1000)]
-    dist.broadcast_object_list(repeat, src=0)
-    samples = timed(repeat[0])
-    stop = "repeat" if plan.repeat else "budget"
-    return Samples(tuple(samples), stop=stop, warmup_us=tuple(warmup), launches=len(samples))
 
 
 def perfcollect_write_back(
