@@ -6,6 +6,7 @@ import os
 from typing import Any
 
 from perfcollect_core.cli.output import emit, note, warn
+from perfcollect_core.cli.platforms import require_linux
 from perfcollect_core.errors import UsageError
 
 from .collect import Sweep, collect
@@ -23,6 +24,7 @@ __all__ = ["run_sweep_command"]
 
 def run_sweep_command(options: dict[str, Any], output_format: str) -> int:
     """Plan, launch, coordinate and export one sweep; returns the exit code of decision 9."""
+    require_linux("comm")
     under_torchrun = "TORCHELASTIC_RUN_ID" in os.environ
     if under_torchrun:
         options = {**options, "nproc": int(os.environ["WORLD_SIZE"]), "nnodes": 1}

@@ -52,7 +52,16 @@ def doctor(family: str | None, timeout_s: float, output_format: str) -> int:
 
 
 def _checks() -> tuple[Check, ...]:
-    from perfcollect_core.diagnosis import families, metadata, plugins, ports, torch_pair
+    from perfcollect_core.diagnosis import (
+        ascend_stack,
+        cuda_visible,
+        databases,
+        families,
+        metadata,
+        plugins,
+        ports,
+        torch_pair,
+    )
 
     return (
         plugins.loadable,
@@ -62,7 +71,11 @@ def _checks() -> tuple[Check, ...]:
         torch_pair.torch_pair,
         families.families,
         families.operator_needs,
+        ascend_stack.ascend_stack,
+        ascend_stack.ascend_visible_devices,
+        cuda_visible.cuda_visible_devices,
         ports.hccl_ports,
+        databases.databases,
     )
 
 

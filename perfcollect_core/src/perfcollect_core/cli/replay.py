@@ -15,6 +15,7 @@ from perfcollect_core.tables.layout import DatabaseOptions
 from .arguments import multi_option
 from .database_options import database_options
 from .output import emit, format_option, note
+from .platforms import require_linux
 from .run import dispatch_options, run_options
 
 if TYPE_CHECKING:
@@ -92,6 +93,7 @@ def replay(
     **given: Any,
 ) -> int:
     """Launch the rows of a database; no profiler, no measurement, no write-back."""
+    require_linux("replay")
     from perfcollect_core.runner.replay import ReplayStatus, replay_operators, write_status
     from perfcollect_core.runner.run_dir import new_run_dir
 

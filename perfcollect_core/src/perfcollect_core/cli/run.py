@@ -17,6 +17,7 @@ from perfcollect_core.tables.layout import DatabaseOptions
 from .arguments import multi_option
 from .database_options import database_options
 from .output import format_option, note
+from .platforms import require_linux
 
 __all__ = ["dispatch_options", "run", "run_options"]
 
@@ -125,6 +126,7 @@ def run(
     **given: Any,
 ) -> int:
     """Replay the rows of a database, measure them and write the durations back."""
+    require_linux("run")
     from .run_command import RunCommand
 
     if os.environ.get(_NO_EFFECT):

@@ -54,7 +54,10 @@ def _family(name: str, answer: dict[str, Any], *, wanted: bool) -> Iterator[Find
 
 
 def operator_needs(scope: Scope) -> Iterator[Finding]:
-    """Report what operators need on the family asked for and do not find here; their rows would be refused."""
+    """Report what operators need on the family asked for and do not find here.
+
+    A warning: the family runs, and so do the operators that are not named.
+    """
     from perfcollect_core.errors import PluginError
     from perfcollect_core.host import read_spec
     from perfcollect_core.loading import load_provider
@@ -76,7 +79,7 @@ def operator_needs(scope: Scope) -> Iterator[Finding]:
             lacking.setdefault((missing.what, missing.looked, missing.fix), []).append(spec.name)
     for (what, looked, fix), operators in lacking.items():
         yield Finding(
-            "needs", "error", what, f"is missing ({looked}) and needed by {', '.join(operators)}", fix
+            "needs", "warning", what, f"is missing ({looked}) and needed by {', '.join(operators)}", fix
         )
 
 

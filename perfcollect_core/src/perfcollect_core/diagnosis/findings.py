@@ -7,7 +7,7 @@ from typing import Literal
 
 import attrs
 
-__all__ = ["Check", "Finding", "Scope"]
+__all__ = ["Check", "Finding", "Level", "Scope"]
 
 Level = Literal["ok", "info", "warning", "error"]
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Callable, Iterator
-from typing import Literal
 
-from .findings import Finding, Scope
+from .findings import Finding, Level, Scope
 
 __all__ = ["base_port_trouble", "hccl_ports"]
 
@@ -51,7 +50,7 @@ def hccl_ports(scope: Scope) -> Iterator[Finding]:
     if trouble is None:
         yield Finding("ports", "ok", _VARIABLE, f"{text} to {int(text) + _DEVICES - 1} are free")
     else:
-        level: Literal["error", "warning"] = "error" if scope.family == "ascend" else "warning"
+        level: Level = "error" if scope.family == "ascend" else "warning"
         yield Finding(
             "ports", level, _VARIABLE, trouble, f"choose a free range that ends at {_LAST_PORT} or below"
         )

@@ -6,7 +6,7 @@ import contextlib
 import importlib.metadata
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import attrs
@@ -16,6 +16,7 @@ from perfcollect_core.errors import UsageError
 
 __all__ = [
     "StackVersions",
+    "cann_sources",
     "detect_cann",
     "detect_torch",
     "detect_vllm",
@@ -176,11 +177,17 @@ _VERSION_LINE = re.compile(r"^\s*(?:package_)?version\s*[=:]\s*(\S.*?)\s*$", re.
 
 def detect_cann(environ: Callable[[str], str | None] = os.environ.get) -> str | None:
     """Return the CANN version of this machine: what torch_npu was built against, else of the toolkit installed."""
-    for read in (_cann_of_torch_npu, *(_reader(root) for root in _cann_roots(environ))):
-        found = read()
-        if found:
-            return found
-    return None
+    return next((version for _, version in cann_sources(environ)), None)
+
+
+def cann_sources(
+    environ: Callable[[str], str | None] = os.environ.get, roots: Iterable[Path] | None = None
+) -> Iterator[tuple[str, str]]:
+    """Yield each place that states a CANN version and what it says, the one that counts first."""
+    if built_for := _cann_of_torch_npu():
+        yield "torch_npu", built_for
+    for root in _cann_roots(environ) if roots is None else roots:
+        yield from _stated(root)
 
 
 def _cann_roots(environ: Callable[[str], str | None]) -> Iterator[Path]:
@@ -190,15 +197,12 @@ def _cann_roots(environ: Callable[[str], str | None]) -> Iterator[Path]:
             yield Path(root).expanduser()
 
 
-def _reader(root: Path) -> Callable[[], str | None]:
-    def read() -> str | None:
-        for name in _INFO_FILES:
-            with contextlib.suppress(OSError, UnicodeDecodeError):
-                if match := _VERSION_LINE.search((root / name).read_text(encoding="utf-8")):
-                    return match[1]
-        return None
-
-    return read
+def _stated(root: Path) -> Iterator[tuple[str, str]]:
+    for name in _INFO_FILES:
+        with contextlib.suppress(OSError, UnicodeDecodeError):
+            if match := _VERSION_LINE.search((root / name).read_text(encoding="utf-8")):
+                yield str(root / name), match[1]
+                return
 
 
 def _cann_of_torch_npu() -> str | None:
