@@ -8,9 +8,10 @@ from typing import Protocol, runtime_checkable
 
 import attrs
 
+from .failures import describe_exit
 from .protocol import Message
 
-__all__ = ["Ended", "Executor", "Said", "WorkerEvent", "WorkerOrder"]
+__all__ = ["Ended", "Executor", "Said", "WorkerEvent", "WorkerOrder", "describe_end"]
 
 
 @attrs.frozen
@@ -63,6 +64,12 @@ class Ended:
 
 
 WorkerEvent = Said | Ended
+
+
+def describe_end(event: Ended, ranks: int = 1) -> str:
+    """Say how a worker ended, and which of several ranks was lost first."""
+    first = f"rank {event.lost_ranks[0]} was lost first, " if ranks > 1 and event.lost_ranks else ""
+    return f"{first}the worker {describe_exit(event.code)}"
 
 
 @runtime_checkable

@@ -9,13 +9,13 @@ from typing import Literal
 from .case_queue import CaseQueue, Job
 from .deadlines import Deadlines
 from .deferred import DeferredSessions
-from .execution import Ended, Executor, Said
-from .failures import describe_exit
+from .execution import Ended, Executor, Said, describe_end
 from .journal import Journal
 from .orders import setup_message
 from .protocol import Message
+from .quarantine import Quarantine
 from .settings import CaseResult, SessionSettings
-from .slots import PROBES, Slot
+from .slots import Slot
 from .supply import Supplier
 from .verdicts import Verdicts
 
@@ -63,12 +63,14 @@ class Session:
             started=started,
         )
         self._by_worker = self._supplier.by_worker
+        self._quarantine = Quarantine()
         self._verdicts = Verdicts(
             settings,
             journal,
             self.queue,
             on_result,
             lambda: [slot.device for slot in self._slots if slot.state != "quarantined"],
+            self._quarantine,
         )
         self._deferred: DeferredSessions | None = None
         if getattr(settings.family, "deferred", False):
@@ -76,7 +78,7 @@ class Session:
             self._supplier.deferred = self._deferred
         self.stop_reason: StopReason = ""
         self.environments: list[Mapping[str, str]] = []
-        self.notes: list[str] = []
+        self.notes = self._quarantine.notes
         #: Jobs that were not run: the budget, an interrupt, no device.
         self.left: list[Job] = []
 
@@ -137,15 +139,13 @@ class Session:
         if self.stop_reason:
             return not busy
         # A profile still to be read may send its cases round again.
-        busy = busy or any(self._holds(slot) for slot in self._slots)
+        if self._deferred is not None:
+            busy = busy or any(self._deferred.holds(slot.worker) for slot in self._slots)
         if all(slot.state == "quarantined" for slot in self._slots):
             if len(self.queue):
                 self.stop("no_device")
             return True
         return not busy and not len(self.queue)
-
-    def _holds(self, slot: Slot) -> bool:
-        return self._deferred is not None and self._deferred.holds(slot.worker)
 
     def _patience(self) -> float:
         nearest = min((slot.deadline for slot in self._slots), default=float("inf"))
@@ -251,44 +251,25 @@ class Session:
         del self._by_worker[event.worker]
         was = slot.state
         jobs = slot.take_inflight()
-        slot.state = "empty"
+        slot.state = "quarantined" if was == "quarantined" else "empty"
         if event.survivors:
             self.notes.append(f"device {slot.device}: processes {event.survivors} could not be ended")
         if was == "starting" or (was == "ready" and not slot.served and slot.begun < 0):
-            slot.start_failed(
-                slot.complaint or f"the worker {describe_exit(event.code)} before its first case"
-            )
-            self._device_complained(slot)
+            early = f"{describe_end(event)} before its first case"
+            self._quarantine.start_failed(slot, slot.complaint or early)
         if self._deferred is not None and was == "ready":
             self._deferred.disturbed(event.worker)
         if was == "ready" and jobs and slot.begun == jobs[0].number:
-            ranks = (
-                f"rank {event.lost_ranks[0]} was lost first, " if slot.ranks > 1 and event.lost_ranks else ""
-            )
-            reason = f"{ranks}the worker {describe_exit(event.code)}"
-            self._verdicts.failed(
-                slot, jobs.pop(0), "worker_crashed", reason, shared=slot.served > 0, poisoned=True
-            )
+            reason, shared = describe_end(event, slot.ranks), slot.served > 0
+            self._verdicts.failed(slot, jobs.pop(0), "worker_crashed", reason, shared=shared, poisoned=True)
         self.queue.give_back(jobs)
         self._read_profile(slot, event)
 
     def _quarantine_sick(self) -> None:
-        """Leave alone a device on which cases fail that others measure."""
-        for slot in self._slots:
-            if self._verdicts.strikes[slot.device] < PROBES or slot.state not in ("ready", "empty"):
-                continue
+        for slot in filter(self._quarantine.is_sick, self._slots):
             if slot.state == "ready":
                 self._end(slot)
-            slot.state = "quarantined"
-            self.notes.append(
-                f"device {slot.device} was left alone after {PROBES} cases failed on it that other devices measured"
-            )
-
-    def _device_complained(self, slot: Slot) -> None:
-        if slot.state == "quarantined":
-            self.notes.append(
-                f"device {slot.device} was left alone after {PROBES} failed starts: {slot.complaint}"
-            )
+            self._quarantine.close(slot)
 
     def _watch(self) -> None:
         now = time.monotonic()
@@ -308,8 +289,7 @@ class Session:
     def _end(self, slot: Slot) -> None:
         """End a slot's worker at once; a start that was under way has failed."""
         if slot.state == "starting":
-            slot.start_failed(slot.complaint)
-            self._device_complained(slot)
+            self._quarantine.start_failed(slot, slot.complaint)
         if self._deferred is not None and self._deferred.holds(slot.worker):
             # What it measured before is in the profile, which its profiler can still write.
             self._deferred.disturbed(slot.worker)

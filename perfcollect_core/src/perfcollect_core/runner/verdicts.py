@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Collection, Mapping
 
 import attrs
@@ -13,6 +13,7 @@ from perfcollect_core.measurements import Measurement
 from .case_queue import CaseQueue, Job
 from .journal import Journal
 from .protocol import Message, encode_row
+from .quarantine import Quarantine
 from .results import judge, measured_line, measurement_of
 from .settings import CaseResult, SessionSettings
 from .slots import Slot
@@ -38,9 +39,8 @@ class Verdicts:
     queue: CaseQueue
     on_result: Callable[[CaseResult], None]
     usable: Callable[[], Collection[int]]
+    quarantine: Quarantine
     failures: int = 0
-    #: Cases in a row that failed on a device and were measured on another.
-    strikes: Counter[int] = attrs.field(factory=Counter)
     #: Results with the size of the journal that must be on disk before anybody hears of them.
     _undelivered: deque[tuple[int, CaseResult]] = attrs.field(factory=deque)
 
@@ -94,8 +94,7 @@ class Verdicts:
         finally:
             self.journal.append(line)
         self.queue.succeeded(job)
-        self.strikes.update(job.failed_devices)
-        del self.strikes[slot.device]
+        self.quarantine.measured(slot.device, job.failed_devices)
         slot.first_failures = 0
         if job.suspect is not None:
             suspect = encode_row(job.suspect.planned.row.ref)
