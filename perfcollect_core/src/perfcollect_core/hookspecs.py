@@ -71,8 +71,11 @@ def perfcollect_canonical_key(spec: OperatorSpec, row: Row) -> tuple[str, ...] |
 @hookspec(firstresult=True)
 def perfcollect_generate_rows(
     spec: OperatorSpec, templates: Sequence[Row], request: GridRequest
-) -> Iterable[Mapping[str, str]] | None:
-    """Generate theory rows as cells by column, lazily and in a fixed order. Parent. Default: none."""
+) -> Iterable[Mapping[str, str] | tuple[object, ...]] | None:
+    """Generate theory rows lazily and in a fixed order: cells by column, or ``grid.theory.TheoryRow``. Parent.
+
+    Default: none.
+    """
 
 
 @hookspec(firstresult=True)

@@ -94,7 +94,7 @@ class OperatorHost:
 
     def generate_rows(
         self, spec: OperatorSpec, templates: Sequence[Row], request: GridRequest
-    ) -> Iterable[Mapping[str, str]]:
+    ) -> Iterable[Mapping[str, str] | tuple[object, ...]]:
         return self._call(
             "perfcollect_generate_rows", Iterable, spec=spec, templates=templates, request=request
         )

@@ -29,6 +29,7 @@ class LazyCommand(NamedTuple):
 COMMANDS = {
     "db": LazyCommand("db:db", "Make, list and check databases."),
     "doctor": LazyCommand("doctor:doctor", "Check the plugins and the machine, with a fix for each finding."),
+    "grid": LazyCommand("grid:grid", "Extend tables with shapes that models will ask for."),
     "ops": LazyCommand("ops:ops", "List the operators that are installed."),
     "parse": LazyCommand("parse:parse", "Turn profiler output into the tables of a database."),
     "plugin": LazyCommand("plugin:plugin", "Start a plugin of your own."),
@@ -87,7 +88,7 @@ class LazyGroup(click.Group):
             formatter.write_dl(rows)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        return super().parse_args(ctx, expand_arguments(self, args))
+        return super().parse_args(ctx, expand_arguments(self, args, complete=not ctx.resilient_parsing))
 
 
 def _plugin_summary(name: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 
 import attrs
 
@@ -116,6 +117,7 @@ def pool_blocks(scene: Scene) -> int:
     return max(_LEAST_BLOCKS, scene.batch * blocks_of(scene.keys))
 
 
+@lru_cache(maxsize=2048)
 def paged_cells(scene: Scene, *, cumulative_queries: bool = True) -> Mapping[str, str]:
     """Return the metadata cells of a scene over a paged cache: lengths, blocks, average."""
     steps = range(1, scene.batch + 1)

@@ -23,6 +23,7 @@ __all__ = [
     "Table",
     "TornRow",
     "is_collective_table",
+    "new_table",
     "read_table",
     "scan_table",
     "table_paths",
@@ -68,6 +69,17 @@ class Table:
     @property
     def operator(self) -> str:
         return operator_name(self.path.name)
+
+    @property
+    def newline(self) -> str:
+        """The line end of the file."""
+        return self._newline
+
+
+def new_table(path: Path, header: Sequence[str]) -> Table:
+    """Return the table that *path* will be: a heading under the rules for new files, and no row."""
+    names = tuple(header)
+    return Table(path, names, (), (), header_text=",".join(names) + "\r\n", newline="\r\n")
 
 
 def is_collective_table(path: Path) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 
 from perfcollect_core import Axis, GridRequest, OperatorSpec, Row, Signature
 from perfcollect_core.grid.axes import TOKENS, column, dim, has_slot
@@ -66,14 +67,22 @@ CACHE_AXES = (
 
 
 def _slots(tensors: dict[int, tuple[Shape, str]]) -> tuple[tuple[Shape, ...], Form]:
-    shapes, words, formats = [], [], []
-    for index in range(_SLOTS):
-        shape, word = tensors.get(index, ((), "DT_UNDEFINED"))
-        shapes.append(shape)
-        words.append(word)
-        formats.append("ND" if shape else "NULL")
-    out = tensors[0][1]
-    return tuple(shapes), Form(tuple(words), tuple(formats), (out,), ("ND",))
+    shapes: list[Shape] = [()] * _SLOTS
+    for index, (shape, _) in tensors.items():
+        shapes[index] = shape
+    return tuple(shapes), _form_of(tuple((index, word) for index, (_, word) in tensors.items()))
+
+
+@lru_cache(maxsize=64)
+def _form_of(words: tuple[tuple[int, str], ...]) -> Form:
+    """Return one form for all rows that share it: the types of the slots that are there."""
+    there = dict(words)
+    return Form(
+        tuple(there.get(index, "DT_UNDEFINED") for index in range(_SLOTS)),
+        tuple("ND" if index in there else "NULL" for index in range(_SLOTS)),
+        (there[0],),
+        ("ND",),
+    )
 
 
 def _dtypes(templates: Sequence[Row]) -> tuple[str, ...]:

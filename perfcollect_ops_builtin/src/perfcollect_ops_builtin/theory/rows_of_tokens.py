@@ -19,7 +19,7 @@ from perfcollect_core.tensors import DTYPE_BYTES
 
 TOKEN_AXES = token_width_axes()
 #: Small copies are a memcpy and no kernel: a bucket begins where its copies are large enough.
-MOVE_AXES = token_width_axes(own_range=True)
+MOVE_AXES = token_width_axes(own_range=True, low=16)
 ROPE_AXES = (
     Axis("tokens", dim("I", 0, 0), standard="elementwise_tokens"),
     Axis("heads", dim("I", 0, 1), standard="heads"),
@@ -41,7 +41,7 @@ def _second_kind(signature: Signature) -> str | None:
     x, y = signature.input(0).shape or (), signature.input(1).shape
     if len(x) != 2 or signature.output().shape != x:
         return None
-    kinds = {x: "", (x[0], 1): "column", (1, x[1]): "row", x[1:]: "vector", None: "scalar"}
+    kinds = {None: "scalar", x[1:]: "vector", (1, x[1]): "row", (x[0], 1): "column", x: ""}
     return kinds.get(y)
 
 

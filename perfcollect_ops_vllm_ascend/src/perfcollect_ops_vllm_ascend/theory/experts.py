@@ -13,7 +13,7 @@ from perfcollect_core.tensors import NZ
 
 AXES = (
     # Tokens x hidden x top-k have a limit: how far a bucket reaches depends on its model.
-    Axis("tokens", dim("I", 0, 0), standard="moe_tokens", own_range=True),
+    Axis("tokens", dim("I", 0, 0), standard="moe_tokens", high=1024, own_range=True),
     Axis("experts", dim("I", 1, 0), continuous=False),
     Axis("hidden", dim("I", 0, 1), continuous=False),
     Axis("inner", dim("I", 2, 1), continuous=False),

@@ -1,0 +1,145 @@
+"""What a grid did: per table the candidates, what became of them, coverage before and after."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import attrs
+
+from .coverage import TableCoverage
+
+__all__ = ["GridReport", "TableReport", "write_report"]
+
+
+@attrs.frozen(kw_only=True)
+class TableReport:
+    """One table. ``left`` candidates did not fit under the cap; of ``curves`` along the first axis, so many are whole."""
+
+    table: str
+    operator: str
+    candidates: int
+    kept: int
+    present: int
+    dropped: Mapping[str, int]
+    left: int
+    curves: int
+    curves_whole: int
+    strata: Mapping[str, int]
+    created: bool
+    columns_added: tuple[str, ...]
+    replayable: bool
+    before: TableCoverage
+    after: TableCoverage
+
+    def as_dict(self) -> dict[str, object]:
+        """Return the report of the table as JSON values."""
+        plain = attrs.asdict(self, recurse=False)
+        return {**plain, "before": self.before.as_dict(), "after": self.after.as_dict()}
+
+    def coverage(self) -> list[str]:
+        """Return a line for each axis: required values and compliant buckets, before and after."""
+        return [
+            f"{after.axis}: required values {before.anchors - len(before.anchors_missing)} to "
+            f"{after.anchors - len(after.anchors_missing)} of {after.anchors}, compliant buckets "
+            f"{before.compliant} to {after.compliant} of {after.owned}"
+            for before, after in zip(self.before.planned, self.after.planned, strict=True)
+        ]
+
+
+@attrs.frozen(kw_only=True)
+class GridReport:
+    """A whole grid; ``skipped`` maps a file to why no rows were generated for it."""
+
+    database: Path
+    dry_run: bool
+    models: tuple[str, ...]
+    versions: Mapping[str, str]
+    options: Mapping[str, object]
+    tables: tuple[TableReport, ...]
+    skipped: Mapping[str, str]
+    notes: tuple[str, ...]
+    seconds: Mapping[str, float]
+
+    @property
+    def added(self) -> int:
+        return sum(table.kept for table in self.tables)
+
+    def as_dict(self) -> dict[str, object]:
+        """Return the report as JSON values."""
+        return {
+            **attrs.asdict(self, recurse=False),
+            "database": str(self.database),
+            "added": self.added,
+            "tables": [table.as_dict() for table in self.tables],
+        }
+
+    def lines(self) -> list[str]:
+        """Return the report as lines for a screen."""
+        found = []
+        for table in self.tables:
+            found.append(f"{table.table}: {_sentence(table)}")
+            found += [f"  {line}" for line in _details(table)]
+        found += [f"{name}: {why}" for name, why in self.skipped.items()]
+        found += [f"note: {note}" for note in self.notes]
+        changed = sum(table.kept > 0 for table in self.tables)
+        verb = "would be added to" if self.dry_run else "added to"
+        found.append(f"{self.added} rows {verb} {changed} tables of {self.database}")
+        return found
+
+    def markdown(self) -> str:
+        """Return the report as Markdown."""
+        rows = [
+            f"| {t.table} | {t.candidates} | {t.present} | {t.kept} | {t.left} | "
+            f"{'; '.join(f'{count} {why}' for why, count in t.dropped.items()) or '-'} | {t.curves_whole} of {t.curves} |"
+            for t in self.tables
+        ]
+        coverage = [f"- {t.table}, {line}" for t in self.tables for line in t.coverage()]
+        notes = [f"- {name}: {why}" for name, why in self.skipped.items()] + [f"- {n}" for n in self.notes]
+        parts = [
+            f"# Theory rows for {self.database}",
+            "",
+            f"{self.added} rows {'would be added' if self.dry_run else 'added'}; models: {', '.join(self.models)}; "
+            + ", ".join(f"{name} {version}" for name, version in self.versions.items()),
+            "",
+            "| table | candidates | already there | added | left by the cap | dropped | whole curves |",
+            "|---|---|---|---|---|---|---|",
+            *rows,
+            "",
+            "## Coverage, before and after",
+            "",
+            *coverage,
+        ]
+        return "\n".join([*parts, "", "## Not extended", "", *notes, ""] if notes else [*parts, ""])
+
+
+def _sentence(table: TableReport) -> str:
+    parts = [f"{table.candidates} candidates", f"{table.kept} added"]
+    if table.present:
+        parts.append(f"{table.present} already there")
+    dropped = sum(table.dropped.values())
+    if dropped:
+        parts.append(f"{dropped} dropped")
+    if table.left:
+        parts.append(f"{table.left} left by the cap")
+    return ", ".join(parts) + ("" if table.replayable else " (not replayable: no operator measures this kernel)")
+
+
+def _details(table: TableReport) -> list[str]:
+    lines = [f"dropped {count}: {why}" for why, count in table.dropped.items()]
+    if table.created:
+        lines.append("the table is new, made from its rule")
+    elif table.columns_added:
+        lines.append(f"columns added: {', '.join(table.columns_added)}")
+    if table.left:
+        lines.append(f"the cap leaves {table.curves - table.curves_whole} of {table.curves} curves incomplete")
+    return lines
+
+
+def write_report(report: GridReport, path: Path) -> None:
+    """Write *report* to *path*: JSON if it ends so, else Markdown."""
+    import json
+
+    json_text = json.dumps(report.as_dict(), indent=2, default=str, ensure_ascii=False) + "\n"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json_text if path.suffix == ".json" else report.markdown(), encoding="utf-8")
