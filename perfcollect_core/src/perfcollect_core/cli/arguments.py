@@ -7,7 +7,15 @@ from typing import Any, TypeVar
 
 import click
 
-__all__ = ["MultiOption", "expand_arguments", "multi_option", "walk_commands"]
+__all__ = [
+    "MultiOption",
+    "complete_device",
+    "complete_family",
+    "complete_operator",
+    "expand_arguments",
+    "multi_option",
+    "walk_commands",
+]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -25,11 +33,36 @@ def multi_option(*names: str, **attributes: Any) -> Callable[[_F], _F]:
     return click.option(*names, cls=MultiOption, multiple=True, **attributes)
 
 
-def expand_arguments(group: click.Group, arguments: Sequence[str]) -> list[str]:
+def complete_operator(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Offer a shell the operators that are installed, from metadata alone."""
+    return _names("operators", incomplete)
+
+
+def complete_family(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Offer a shell the device families that are installed."""
+    return [name for name in ("auto", *_names("families", "")) if name.startswith(incomplete)]
+
+
+def complete_device(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Offer a shell the device names of Ascend."""
+    from perfcollect_core.tables.layout import ASCEND_DEVICES
+
+    return [name for name in ASCEND_DEVICES if name.startswith(incomplete.upper())]
+
+
+def _names(group: str, incomplete: str) -> list[str]:
+    from perfcollect_core.discovery import plugin_index
+
+    return [name for name in plugin_index().names(group) if name.startswith(incomplete)]
+
+
+def expand_arguments(group: click.Group, arguments: Sequence[str], *, complete: bool = True) -> list[str]:
     """Rewrite *arguments* of *group* so that click's one value an option is enough.
 
+    A shell that completes a line has not got all of it yet: ``complete=False``.
+
     Raises:
-        click.BadOptionUsage: An option that needs values got none.
+        click.BadOptionUsage: An option that needs values got none, and the line is complete.
     """
     context = click.Context(group, info_name=group.name)
     command: click.Command = group
@@ -45,7 +78,7 @@ def expand_arguments(group: click.Group, arguments: Sequence[str]) -> list[str]:
         if token in _GENERAL and (command is group or parameter is None):
             general.append(token)
         elif isinstance(parameter, MultiOption):
-            done += _expand(parameter, token, rest, context)
+            done += _expand(parameter, token, rest, context) if rest or complete else [token]
         elif parameter is not None:
             done.append(token)
             # An option whose value may be left out (--resume [RUN]) takes none that looks like an option.

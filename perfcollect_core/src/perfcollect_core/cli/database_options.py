@@ -11,6 +11,8 @@ import click
 
 from perfcollect_core.tables.layout import DEFAULT_ASCEND_DEVICE, DatabaseOptions
 
+from .arguments import complete_device
+
 __all__ = ["database_options"]
 
 _Result = TypeVar("_Result")
@@ -31,6 +33,7 @@ _OPTIONS = (
     click.option(
         "--device",
         metavar="NAME",
+        shell_complete=complete_device,
         help=f"Device directory name (Ascend default: {DEFAULT_ASCEND_DEVICE}; else this machine's).",
     ),
     click.option(

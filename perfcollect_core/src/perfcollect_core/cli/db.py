@@ -10,7 +10,7 @@ import click
 
 from perfcollect_core.errors import DataError, UsageError
 
-from .arguments import multi_option
+from .arguments import complete_operator, multi_option
 from .output import emit, format_option, format_table, note
 
 __all__ = ["db"]
@@ -144,7 +144,12 @@ def derive(source: Path, target: Path, device: str | None, emulated: bool, outpu
 
 @db.command()
 @click.argument("directory", type=_DIRECTORY)
-@multi_option("--ops", required=True, help="Operators whose example rows become tables.")
+@multi_option(
+    "--ops",
+    required=True,
+    shell_complete=complete_operator,
+    help="Operators whose example rows become tables.",
+)
 @format_option
 def init(directory: Path, ops: Sequence[str], output_format: str) -> None:
     """Make a database in DIRECTORY: one table for each of the operators, with its example rows.

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from .arguments import complete_family
 from .output import emit, format_option, note
 
 if TYPE_CHECKING:
@@ -18,7 +19,12 @@ __all__ = ["doctor"]
     short_help="Check the plugins and the machine, with a fix for each finding.",
     epilog="Example: perfcollect doctor --family ascend",
 )
-@click.option("--family", metavar="NAME", help="Make what this device family lacks an error.")
+@click.option(
+    "--family",
+    metavar="NAME",
+    shell_complete=complete_family,
+    help="Make what this device family lacks an error.",
+)
 @click.option(
     "--timeout",
     "timeout_s",

@@ -8,6 +8,7 @@ import click
 
 from perfcollect_core.discovery import Provider, operator_name, plugin_index
 
+from .arguments import complete_operator
 from .output import emit, format_option, format_table, warn
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ def ops(context: click.Context, long_listing: bool, output_format: str) -> None:
 
 
 @ops.command("show", epilog="Example: perfcollect ops show MatMulV2")
-@click.argument("name")
+@click.argument("name", shell_complete=complete_operator)
 @format_option
 def show(name: str, output_format: str) -> None:
     """Show all that operator NAME says about itself (imports its plugin, never torch)."""

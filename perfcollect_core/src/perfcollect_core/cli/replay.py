@@ -12,7 +12,7 @@ import click
 from perfcollect_core.environment import DeviceFamily
 from perfcollect_core.tables.layout import DatabaseOptions
 
-from .arguments import multi_option
+from .arguments import complete_family, complete_operator, multi_option
 from .database_options import database_options
 from .output import emit, format_option, note
 from .platforms import require_linux
@@ -31,10 +31,13 @@ __all__ = ["replay"]
     epilog="Example: perfcollect replay --ops MatMulV2 --repeat-count 10 --update-mode missing-only"
 )
 @multi_option(
-    "--ops", help="Operators to replay (default: all that have a table); dist:NAME picks a provider."
+    "--ops",
+    shell_complete=complete_operator,
+    help="Operators to replay (default: all that have a table); dist:NAME picks a provider.",
 )
 @click.option(
     "--family",
+    shell_complete=complete_family,
     default="auto",
     show_default=True,
     metavar="NAME",

@@ -14,7 +14,7 @@ from perfcollect_core.errors import UsageError
 from perfcollect_core.runner.options import RunOptions
 from perfcollect_core.tables.layout import DatabaseOptions
 
-from .arguments import multi_option
+from .arguments import complete_family, complete_operator, multi_option
 from .database_options import database_options
 from .output import format_option, note
 from .platforms import require_linux
@@ -57,8 +57,8 @@ def _table_operators(ctx: click.Context, param: click.Parameter, values: Sequenc
 
 _SECONDS = click.FloatRange(min=0, min_open=True)
 _OPTIONS = (
-    multi_option("--ops", help="Operators to replay (default: all that have a table); dist:NAME picks a provider."),
-    click.option("--family", default="auto", show_default=True, metavar="NAME", help="Device family: ascend, cuda, cpu or a plugin's; never falls back."),
+    multi_option("--ops", shell_complete=complete_operator, help="Operators to replay (default: all that have a table); dist:NAME picks a provider."),
+    click.option("--family", shell_complete=complete_family, default="auto", show_default=True, metavar="NAME", help="Device family: ascend, cuda, cpu or a plugin's; never falls back."),
     click.option("--repeat-count", "repeat", metavar="N|auto", callback=_repeat_count, default="auto", show_default=True, help="Measured launches per case; auto repeats until the median is known well enough."),
     click.option("--warmup", type=click.IntRange(min=0), metavar="N", help="Unrecorded launches before (default: by family)."),
     click.option("--passes", type=click.IntRange(min=1), metavar="N", help="Visits per case, other cases in between (default: by family)."),
