@@ -16,6 +16,7 @@ from uuid import uuid4
 
 import attrs
 
+from perfcollect_core.errors import WorkerError
 from perfcollect_core.runner.channel import Channel, ChannelClosed, listen
 from perfcollect_core.runner.execution import Ended, Said, WorkerEvent, WorkerOrder
 from perfcollect_core.runner.processes import become_subreaper, end_orphans, end_processes, end_tree
@@ -74,16 +75,22 @@ class LocalExecutor:
         number = self._count
         self._count += 1
         token = uuid4().hex
-        process = subprocess.Popen(
-            order.argv,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            cwd=order.directory,
-            env=_environment(order.env, self._names(token)),
-            # The terminal's Ctrl-C is for the parent alone.
-            start_new_session=True,
-        )
+        try:
+            process = subprocess.Popen(
+                order.argv,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                cwd=order.directory,
+                env=_environment(order.env, self._names(token)),
+                # The terminal's Ctrl-C is for the parent alone.
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise WorkerError(
+                f"worker {order.argv[0]} cannot be started: {(error.strerror or str(error)).lower()}",
+                hint="perfcollect doctor checks the tools a device family starts its workers with",
+            ) from error
         assert process.stdout is not None
         log = WorkerLog(order.log, process.stdout)
         worker = _Worker(number, order, token, process, log)
@@ -95,11 +102,14 @@ class LocalExecutor:
         return {ENV_SOCKET: str(self._address), ENV_TOKEN: token, ENV_PARENT: str(os.getpid())}
 
     def send(self, worker: int, message: Message) -> None:
-        for rank, channel in list(self._workers[worker].channels.items()):
+        found = self._workers.get(worker)
+        if found is None:
+            return
+        for rank, channel in list(found.channels.items()):
             try:
                 channel.send(message)
             except ChannelClosed:
-                self._rank_lost(self._workers[worker], rank)
+                self._rank_lost(found, rank)
 
     def stop(self, worker: int, *, force: bool = False, export: bool = False) -> None:
         found = self._workers.get(worker)

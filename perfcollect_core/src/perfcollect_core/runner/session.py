@@ -115,7 +115,9 @@ class Session:
                 self._quarantine_sick()
                 if self._settings.fail_fast and self._verdicts.failures:
                     self.stop("fail_fast")
-                self._supply()
+                for slot in self._slots:
+                    if not self.stop_reason and not self._supplier.supply(slot):
+                        self.stop("budget")
                 self._on_idle()
             self._verdicts.deliver(wait=True)
         finally:
@@ -125,11 +127,6 @@ class Session:
         if self._deferred is not None:
             self.notes += self._deferred.notes
         self.left = [job for slot in self._slots for job in slot.take_inflight()] + self.queue.drain()
-
-    def _supply(self) -> None:
-        for slot in self._slots:
-            if not self.stop_reason and not self._supplier.supply(slot):
-                self.stop("budget")
 
     def _finished(self) -> bool:
         if self._killed:
