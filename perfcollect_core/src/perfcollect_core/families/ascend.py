@@ -120,7 +120,7 @@ def environment(device: Device) -> Mapping[str, str]:
         "soc": str(properties.name),
         "python": platform.python_version(),
         "os": platform.platform(),
-        "allow_internal_format": str(torch.npu.config.allow_internal_format),
+        "allow_internal_format": _internal_format(),
         "jit_compile": "False" if torch.npu.is_jit_compile_false() else "True",
         "matmul_allow_hf32": str(torch.npu.matmul.allow_hf32),
         "conv_allow_hf32": str(torch.npu.conv.allow_hf32),
@@ -129,6 +129,15 @@ def environment(device: Device) -> Mapping[str, str]:
         **{variable: os.environ.get(variable, "") for variable in _RECORDED},
     }
     return {key: value for key, value in facts.items() if value}
+
+
+def _internal_format() -> str:
+    """Return whether internal formats are on: torch_npu's own switch can be set and not read."""
+    import torch_npu
+
+    read = getattr(torch_npu._C, "_npu_getOption", None)
+    value = read("ALLOW_INTERNAL_FORMAT") if read is not None else None
+    return "set" if value is None else str(value.decode() == "enable")
 
 
 class _TorchNpu:
