@@ -162,7 +162,7 @@ def _defined(objects: Iterable[Path]) -> set[str]:
     found: set[str] = set()
     for path in objects:
         output = subprocess.run(["nm", "--defined-only", path], capture_output=True, text=True, check=True).stdout
-        found.update(line.split()[-1] for line in output.splitlines() if line.split()[1:2] in (["T"], ["D"], ["B"]))
+        found.update(line.split()[-1] for line in output.splitlines() if line.split()[-2] in "TDBWVR")
     return found
 
 

@@ -352,12 +352,9 @@ def _reshape_and_cache(name: str, arguments: Sequence[Argument]) -> tuple[Kernel
 
 def _ring(name: str, arguments: Sequence[Argument]) -> tuple[Kernel, ...]:
     """15 slots: five operands, the mask, seven empty ones, the earlier partial result and its log-sum-exp."""
-    tensors = _tensors(arguments)
-    operands, results = [_slot(tensor) for tensor in tensors[:5]], [_slot(tensor) for tensor in tensors[-2:]]
-    rest = [tensor for tensor in tensors[5:-2] if tensor["dtype"] != 3]
-    mask = next((_slot(tensor) for tensor in rest if len(tensor["view"]) == 2 and tensor["dtype"] != 0), _ABSENT)
-    earlier = [_slot(tensor) for tensor in rest if _slot(tensor) != mask][-2:]
-    slots = [*operands, mask, *[_ABSENT] * 7, *(earlier or [_ABSENT, _ABSENT])]
+    slots = [_slot(argument) for argument in arguments[:6]]
+    slots += [*[_ABSENT] * 7, _slot(arguments[7]), _slot(arguments[8])]
+    results = [_slot(tensor) for tensor in _tensors(arguments)[-2:]]
     return (Kernel("RINGMLAPrefillBF16Kernel", tuple(slots), tuple(results), "MIX_AIC"),)
 
 

@@ -106,6 +106,21 @@ static void fill(const Tensor *to, double value) {
     for (uint64_t i = 0; i < total; i++) store(to->dtype, element(to, i), value);
 }
 
+/* Pads run from the last dimension, two each: torch_npu pads what it gathers to a multiple of 512 bytes. */
+static void pad(const Tensor *to, const Tensor *from, const Array *pads, double value) {
+    const int64_t *amounts = (const int64_t *)pads->values;
+    Tensor inner = *to;
+    if (to->view_count != from->view_count || pads->count > 2 * to->view_count) return;
+    for (uint64_t i = 0; i < pads->count / 2; i++) {
+        uint64_t axis = to->view_count - 1 - i;
+        if (amounts[2 * i] < 0 || amounts[2 * i + 1] < 0) return;
+        inner.offset += amounts[2 * i] * to->strides[axis];
+        inner.view[axis] -= amounts[2 * i] + amounts[2 * i + 1];
+    }
+    fill(to, value);
+    copy(&inner, from);
+}
+
 void emu_apply(const char *name, const uint64_t *values, int count) {
     const Tensor *first = tensor_at(values, count, 0);
     if (!first) return;
@@ -119,6 +134,10 @@ void emu_apply(const char *name, const uint64_t *values, int count) {
     } else if (!strcmp(name, "aclnnInplaceCopy")) {
         const Tensor *from = tensor_at(values, count, 1);
         if (from) copy(first, from);
+    } else if (!strcmp(name, "aclnnConstantPadNd") && count > 3 && emu_is_object(values[1]) && emu_is_object(values[2])) {
+        const Scalar *scalar = (const Scalar *)values[2];
+        const Tensor *to = tensor_at(values, count, 3);
+        if (to) pad(to, first, (const Array *)values[1], emu_scalar_value(scalar->dtype, scalar->value));
     } else if (!strcmp(name, "aclnnCast")) {
         const Tensor *to = tensor_at(values, count, 2);
         if (to) copy(to, first);

@@ -11,7 +11,7 @@ int msptiSubscribe(void **subscriber, void *callback, void *data) {
 int msptiUnsubscribe(void *subscriber) { return (void)subscriber, 0; }
 int msptiActivityEnable(int kind) { return (void)kind, 0; }
 int msptiActivityDisable(int kind) { return (void)kind, 0; }
-int msptiActivityIsEnabled(int kind, int *enabled) { return (void)kind, *enabled = 0, 0; }
+int msptiActivityIsEnabled(int kind) { return (void)kind, 0; }
 int msptiActivityRegisterCallbacks(void *request, void *complete) { return (void)request, (void)complete, 0; }
 int msptiActivityFlushAll(uint32_t flag) { return (void)flag, 0; }
 
