@@ -240,3 +240,52 @@ def test_a_file_that_is_no_profile_is_told_beside_those_that_are(tmp_path):
     assert records.faults == (
         f"op_summary_empty.csv: {folder / 'op_summary_empty.csv'} is empty, expected the header of a profiler file",
     )
+
+
+@pytest.mark.parametrize(
+    ("row", "task_shapes", "task_dtypes"),
+    [
+        pytest.param(
+            made.Kind("MaskedFill", "16,64;16,1;1", "DT_BF16;BOOL;DT_BF16", "16,64", "DT_BF16"),
+            "16,64;16,1;",
+            "DT_BF16;BOOL;DT_BF16",
+            id="a scalar written as blank",
+        ),
+        pytest.param(
+            made.Kind("GroupedMatmul", "6,256;16,256,512", "DT_BF16;DT_BF16", "6,512", "DT_BF16"),
+            "6,256;16,256,512;;;;;;16",
+            "DT_BF16;DT_BF16;DT_UNDEFINED;DT_UNDEFINED;DT_UNDEFINED;DT_UNDEFINED;DT_UNDEFINED;INT64",
+            id="a group list the row does not record",
+        ),
+        pytest.param(
+            made.Kind("QuantBatchMatmulV3", "8,64;64,32;32", "INT8;INT8;UINT64", "8,32", "FLOAT16"),
+            "8,64;64,32;32",
+            "INT8;INT8;INT64",
+            id="packed scales of the other sign",
+        ),
+    ],
+)
+def test_operands_written_otherwise_are_recognised(row, task_shapes, task_dtypes):
+    cells = {"Input Shapes": task_shapes, "Input Data Types": task_dtypes, "Input Formats": "ND"}
+
+    answer = attribute([task(row, 10, **cells)], [visit(row, (0, 100, 1))])
+
+    assert answer.found[0].resemblance == "operands"
+
+
+def test_folded_batches_are_recognised():
+    row = made.Kind("BatchMatMulV2", "2,4,8,64;2,4,64,32", "FLOAT16;FLOAT16", "2,4,8,32", "FLOAT16")
+    ran = made.Kind("BatchMatMulV2", "8,8,64;8,64,32", "FLOAT16;FLOAT16", "8,8,32", "FLOAT16")
+
+    answer = attribute([task(ran, 10)], [visit(row, (0, 100, 1))])
+
+    assert answer.found[0].resemblance == "operands"
+
+
+def test_an_operand_less_is_another_call():
+    row = made.Kind("MatMulV2", "8,64;64,32;32", "DT_BF16;DT_BF16;DT_BF16", "8,32", "DT_BF16")
+    ran = made.Kind("MatMulV2", "8,64;64,32", "DT_BF16;DT_BF16", "8,32", "DT_BF16")
+
+    answer = attribute([task(ran, 10)], [visit(row, (0, 100, 1))])
+
+    assert answer.unfit[0].why == "other_tensors"

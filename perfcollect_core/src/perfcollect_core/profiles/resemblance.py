@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Literal
@@ -10,13 +11,19 @@ from perfcollect_core.tensors import NZ, Signature, TensorSpec, nz_storage_shape
 
 __all__ = ["RESEMBLANCES", "Resemblance", "resemblance"]
 
-#: From the surest to the least sure. ``equal``: the operator's own key. ``slots``: the same tensors slot by slot, base
-#: formats and optional blanks aside. ``tensors``: the same tensors in another order, or with absent slots left out.
-#: ``unrecorded``: the profiler gives no shapes (kernels launched past the operator library), so only time and type tell.
-Resemblance = Literal["equal", "slots", "tensors", "unrecorded"]
-RESEMBLANCES: tuple[Resemblance, ...] = ("equal", "slots", "tensors", "unrecorded")
+#: From the surest to the least sure.
+#: ``equal``: the operator's own key.
+#: ``slots``: the same tensors slot by slot, base formats and optional blanks aside.
+#: ``tensors``: the same tensors in another order, or with absent slots left out.
+#: ``operands``: the same outputs, and every operand of the row, where batch dimensions are folded, scalars written in
+#: different ways, or the kernel's further lists and tables not in the row.
+#: ``unrecorded``: the profiler gives no shapes (kernels launched past the operator library): only time and type tell.
+Resemblance = Literal["equal", "slots", "tensors", "operands", "unrecorded"]
+RESEMBLANCES: tuple[Resemblance, ...] = ("equal", "slots", "tensors", "operands", "unrecorded")
 
 _Slot = tuple[tuple[int, ...], str, str]
+#: Bit patterns of one size: a row may call packed scales either.
+_SAME_BITS = {"UINT64": "INT64"}
 
 
 def resemblance(
@@ -44,11 +51,14 @@ def resemblance(
     if canonical(cells) == key:
         return "equal"
     theirs, ours = _plain(task.inputs), _plain(row.inputs)
-    if not _covers(Counter(_plain(task.outputs)), Counter(_plain(row.outputs))):
-        return None
-    if theirs == ours:
-        return "slots"
-    return "tensors" if Counter(theirs) == Counter(ours) else None
+    if _covers(Counter(_plain(task.outputs)), Counter(_plain(row.outputs))):
+        if theirs == ours:
+            return "slots"
+        if Counter(theirs) == Counter(ours):
+            return "tensors"
+    same_outputs = _covers(_operands(task.outputs), _operands(row.outputs))
+    # A row may not record what else the kernel takes; what it records must be there.
+    return "operands" if same_outputs and not _operands(row.inputs) - _operands(task.inputs) else None
 
 
 def _covers(theirs: Counter[_Slot], ours: Counter[_Slot]) -> bool:
@@ -67,3 +77,19 @@ def _slot(spec: TensorSpec) -> _Slot:
         return spec.shape, spec.dtype, ""
     stored = spec.is_nz_storage or len(spec.shape) < 2
     return (spec.shape if stored else nz_storage_shape(spec.shape, spec.dtype)), spec.dtype, NZ
+
+
+def _operands(slots: tuple[TensorSpec, ...]) -> Counter[_Slot]:
+    """Return the tensors that make a call what it is, batch dimensions folded into one."""
+    found: Counter[_Slot] = Counter()
+    for spec in slots:
+        if spec.shape is None or spec.numel <= 1:
+            # Scalars are written as blank, as one element, or not at all.
+            continue
+        shape, dtype, form = _slot(spec)
+        keep = 4 if form == NZ else 2
+        if len(shape) >= keep:
+            # Of no batch dimension the product is 1.
+            shape = (math.prod(shape[:-keep]), *shape[-keep:])
+        found[(shape, _SAME_BITS.get(dtype, dtype), form)] += 1
+    return found
