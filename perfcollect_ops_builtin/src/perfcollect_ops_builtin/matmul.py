@@ -201,7 +201,8 @@ def perfcollect_bind_kernel(case: Case, inputs: Inputs, device: Device) -> Kerne
         compute, keywords = result, {}
     if device.family != "ascend":  # CANN promotes by itself
         a, b = a.to(compute), b.to(compute)
-        bias = None if bias is None else bias.to(result)
+    # A FLOAT bias beside narrower operands is what CANN makes of one of theirs; given as such it widens the output.
+    bias = None if bias is None else bias.to(result)
     a = a.t() if case.params["transpose_a"] else a
     b = b.t() if case.params["transpose_b"] else b
     if bias is None:
