@@ -19,7 +19,10 @@ __all__ = ["CaseResult", "SessionSettings"]
 
 @attrs.frozen(eq=False)
 class CaseResult:
-    """How a case ended; ``measurement`` and the ``cells`` of its row are there exactly where it was measured."""
+    """How a case ended; ``measurement`` and the ``cells`` of its row are there exactly where it was measured.
+
+    The measurement has its statistics and no longer its samples, which are in the journal.
+    """
 
     job: Job
     outcome: Outcome

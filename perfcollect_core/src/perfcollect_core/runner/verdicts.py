@@ -99,6 +99,10 @@ class Verdicts:
         if job.suspect is not None:
             suspect = encode_row(job.suspect.planned.row.ref)
             self.journal.append({"kind": "suspect", "row": suspect, "failed_after_it": row}, durable=False)
+        # The journal has the samples; a run of many cases must not hold them all.
+        job.passes.clear()
+        light = attrs.evolve(measurement.samples, durations_us=(), warmup_us=(), brackets_ns=())
+        measurement = attrs.evolve(measurement, samples=light)
         self._announce(CaseResult(job, Outcome("measured"), measurement, cells))
 
     def unobserved(self, slot: Slot, job: Job, complaint: str) -> None:

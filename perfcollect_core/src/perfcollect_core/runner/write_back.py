@@ -89,8 +89,7 @@ class TableWriter:
         self._lines += 1
         path = planned.table.path
         self._pending.setdefault(path, {})[planned.row.ref] = cells
-        samples = attrs.evolve(measurement.samples, durations_us=(), warmup_us=())
-        kept = (planned, attrs.evolve(measurement, samples=samples))
+        kept = (planned, measurement)
         self._measured.setdefault(path, []).append(kept)
         if measurement.observed_kernel not in ("", planned.table.operator):
             # Another kernel of the family ran: rows of equal work in its own table are filled too.
