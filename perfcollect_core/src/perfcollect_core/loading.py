@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import importlib.metadata
 import sys
 from collections.abc import Sequence
 
@@ -102,13 +101,16 @@ def _load_error(provider: Provider, error: BaseException) -> PluginLoadError:
 
 def _check_requirement(provider: Provider) -> None:
     """Refuse, before importing it, a distribution that asks for another core than this one."""
+    # Workers load plugins that were checked here, and start faster without this.
+    from importlib.metadata import PackageNotFoundError, requires
+
     from packaging.requirements import InvalidRequirement, Requirement
 
     from . import __version__
 
     try:
-        wanted = importlib.metadata.requires(provider.distribution) or ()
-    except importlib.metadata.PackageNotFoundError:
+        wanted = requires(provider.distribution) or ()
+    except PackageNotFoundError:
         return
     for text in wanted:
         try:
