@@ -78,6 +78,7 @@ class AcceleratorError(RuntimeError):
         (ImportError("libopapi.so"), "environment"),
         (MissingEnvironmentError("ASCEND_CUSTOM_OPP_PATH is not set"), "environment"),
         (NotImplementedError("no kernel for this back end"), "environment"),
+        (RuntimeError("\"addmm_impl_cpu_\" not implemented for 'Half'"), "environment"),
         (AcceleratorError("unspecified launch failure"), "device_lost"),
         (RuntimeError("ACL stream synchronize failed, error code:507015"), "device_lost"),
     ],
@@ -89,6 +90,7 @@ def test_an_exception_has_its_class_on_the_host(error, failure):
 def test_any_runtime_error_of_a_device_ends_the_process():
     assert classify(RuntimeError("shape mismatch"), on_host=False).poisoned
     assert not classify(RuntimeError("shape mismatch"), on_host=True).poisoned
+    assert not classify(NotImplementedError("no kernel for this back end"), on_host=True).poisoned
     assert not classify(CaseError("two inputs disagree"), on_host=False).poisoned
 
 

@@ -24,6 +24,8 @@ _DEVICE_TEXT = re.compile(
     re.IGNORECASE,
 )
 _MEMORY_TEXT = re.compile(r"out of memory|can't allocate memory|not enough memory", re.IGNORECASE)
+#: What torch says of a call it has no kernel for on this device: the row is fine, it cannot run here.
+_UNSUPPORTED_TEXT = re.compile(r"not implemented for|Could not run '")
 _MAX_REASON = 500
 
 
@@ -45,8 +47,17 @@ def classify(error: BaseException, *, on_host: bool) -> ClassifiedFailure:
             Elsewhere it may come from the device, and later launches may be dropped in silence.
     """
     failure = _failure_of(error, on_host)
-    poisoned = failure != "invalid_case" or (isinstance(error, RuntimeError) and not on_host)
+    if isinstance(error, RuntimeError) and not on_host:
+        poisoned = True
+    else:
+        poisoned = failure != "invalid_case" and not _is_unsupported(error)
     return ClassifiedFailure(failure, _one_sentence(error), poisoned)
+
+
+def _is_unsupported(error: BaseException) -> bool:
+    if isinstance(error, NotImplementedError):
+        return True
+    return type(error) is RuntimeError and _UNSUPPORTED_TEXT.search(str(error)) is not None
 
 
 def _failure_of(error: BaseException, on_host: bool) -> Failure:
@@ -62,9 +73,9 @@ def _failure_of(error: BaseException, on_host: bool) -> Failure:
             return "out_of_memory"
     if any("OutOfMemory" in kind.__name__ for kind in type(error).__mro__):
         return "out_of_memory"
+    if _is_unsupported(error):
+        return "environment"
     match error:
-        case NotImplementedError():
-            return "environment"
         case RuntimeError() if _MEMORY_TEXT.search(text):
             return "out_of_memory"
         case RuntimeError() if type(error) is not RuntimeError or _DEVICE_TEXT.search(text):
