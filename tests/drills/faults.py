@@ -62,7 +62,7 @@ def drill(directory: Path, cases: int, share: float, seed: int, devices: int) ->
     chosen = randomness.sample(range(cases), round(share * cases))
     for index, place in enumerate(chosen):
         faults[place] = kinds[index % len(kinds)]
-    stage = Stage(directory / f"seed_{seed}")
+    stage = Stage(directory / f"seed_{seed}", flush_seconds=20.0)
     stage.build(faults)
     started = time.monotonic()
     code, printed = stage.run(

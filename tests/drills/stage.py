@@ -40,7 +40,7 @@ HEADER = [
 _MAIN = """
 import sys
 from perfcollect_core.runner import write_back
-write_back._FLUSH_EVERY_SECONDS = 0.1
+write_back._FLUSH_EVERY_SECONDS = {flush_seconds}
 {prelude}
 from perfcollect_core.cli import main
 sys.exit(main())
@@ -54,10 +54,11 @@ def key_of(row: Sequence[Any]) -> str:
 
 @attrs.define
 class Stage:
-    """A directory with a database ``db`` and a distribution of plugins."""
+    """A directory with a database ``db`` and a distribution of plugins; tables are patched every *flush_seconds*."""
 
     directory: Path
     family: str = "noop"
+    flush_seconds: float = 0.1
 
     @property
     def database(self) -> Path:
@@ -109,7 +110,14 @@ class Stage:
             TRACE_VARIABLE: str(self.trace),
             **(environment or {}),
         }
-        command = [sys.executable, "-c", _MAIN.format(prelude=prelude), "run", "--family", self.family]
+        command = [
+            sys.executable,
+            "-c",
+            _MAIN.format(prelude=prelude, flush_seconds=self.flush_seconds),
+            "run",
+            "--family",
+            self.family,
+        ]
         return subprocess.Popen(
             [*command, "--database-path", str(self.database), *options],
             stdout=subprocess.PIPE,
