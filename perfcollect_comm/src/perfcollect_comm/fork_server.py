@@ -6,6 +6,7 @@ quarter of a minute. No device has been touched at that point; each rank opens i
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import os
 import signal
@@ -56,6 +57,7 @@ def _rank_process(orders: Orders, plan: CommPlan, backend: CommBackend, settings
     )
     os.dup2(log, 1)
     os.dup2(log, 2)
+    faulthandler.enable()
     try:
         run_rank(settings, plan, backend)
     except (OSError, EOFError) as error:

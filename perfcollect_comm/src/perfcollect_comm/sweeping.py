@@ -114,4 +114,6 @@ def _conclude(
             note(line)
     else:
         emit(result_object(made, result, directory, written), lines, output_format)
+    if not destination:
+        note(f"hint: perfcollect comm export --run-dir {directory.path} --database-path OUT writes its tables")
     return result.exit_code
