@@ -209,6 +209,13 @@ def _addmm(name: str, arguments: Sequence[Argument]) -> tuple[Kernel, ...]:
     return (_kernel("MatMulV2", slots, [_slot(_tensors(arguments)[-1])]),)
 
 
+def _scalar_add(name: str, arguments: Sequence[Argument]) -> tuple[Kernel, ...]:
+    """The scalar comes first here, and the tensor second."""
+    other, result = _tensors(arguments)
+    slot = _slot(other)
+    return (_kernel("Add", [_zero_dimensional(slot.dtype), slot], [_slot(result)]),)
+
+
 def _adds(name: str, arguments: Sequence[Argument]) -> tuple[Kernel, ...]:
     slot = _slot(arguments[0])
     return (_kernel("Add", [slot, _zero_dimensional(slot.dtype)], [_slot(arguments[-1])]),)
@@ -370,12 +377,13 @@ _RULES: dict[str, Rule] = {
     "aclnnTransposeBatchMatMulWeightNz": _trailing("TransposeBatchMatMul", 4, 1),
     "aclnnAdd": _plain("Add", (0, 1), (3,)),
     "aclnnAdds": _adds,
+    "aclnnAddV3": _scalar_add,
     "aclnnRmsNorm": _plain("RmsNorm", (0, 1), (2, 3)),
     "aclnnAddRmsNorm": _plain("AddRmsNorm", (0, 1, 2), (3, 4, 5)),
     "aclnnAddRmsNormBias": _trailing("AddRmsNormBias", 4, 3),
     "aclnnSwiGlu": _plain("SwiGlu", (0,), (2,)),
     "aclnnSoftmax": _plain("SoftmaxV2", (0,), (2,)),
-    "aclnnDynamicQuantV2": _dynamic_quant,
+    **dict.fromkeys(("aclnnDynamicQuantV2", "aclnnDynamicQuantV3", "aclnnDynamicQuantV4"), _dynamic_quant),
     "aclnnAscendQuantV3": _trailing("AscendQuantV2", 3, 1),
     "aclnnInterleaveRope": _plain("InterleaveRope", (0, 1, 2), (3,)),
     "aclnnEmbedding": _gather,

@@ -33,16 +33,22 @@ static void stack_of_thread(uint64_t *low, uint64_t *high) {
     *high = known_high;
 }
 
-static int is_result_pointer(uint64_t value) {
+static int is_on_stack(uint64_t value) {
     uint64_t low, high;
     stack_of_thread(&low, &high);
-    return value % 8 == 0 && value >= low && value + 8 <= high && *(const uint64_t *)value == 0;
+    return value % 8 == 0 && value >= low && value + 8 <= high;
 }
 
-/* The last two arguments are the addresses of a zero size and a null executor in the caller's frame. */
-static int count_arguments(const uint64_t *values, int limit) {
+static int is_result_pointer(uint64_t value) { return is_on_stack(value) && *(const uint64_t *)value == 0; }
+
+/* The last two arguments are the addresses of a zero size and a null executor in the caller's frame; the ATB plugin
+ * does not clear its operation, which then still holds that of the call before. */
+static int count_arguments(const char *name, const uint64_t *values, int limit) {
+    int unclear = strncmp(name, "Atb", 3) == 0;
     for (int i = 0; i + 1 < limit; i++)
-        if (values[i] != values[i + 1] && is_result_pointer(values[i]) && is_result_pointer(values[i + 1])) return i;
+        if (values[i] != values[i + 1] && is_result_pointer(values[i]) &&
+            (unclear ? is_on_stack(values[i + 1]) : is_result_pointer(values[i + 1])))
+            return i;
     return -1;
 }
 
@@ -71,7 +77,7 @@ int emu_workspace_size(const char *name, const uint64_t *integers, const double 
     int limit = 0;
     for (int i = 0; i < 6; i++) values[limit++] = integers[i];
     while (limit < MAX_ARGUMENTS && (uint64_t)(stack + 1) <= high) values[limit++] = *stack++;
-    int count = count_arguments(values, limit);
+    int count = count_arguments(name, values, limit);
     if (count < 0) {
         fprintf(stderr, "emulated CANN: cannot find the end of the arguments of %s\n", name);
         return 561000;
