@@ -14,8 +14,9 @@ from timed_family import BEGAN, ENDED
 
 from perfcollect_core.executors.local import LocalExecutor
 from perfcollect_core.loading import load_family
+from perfcollect_core.runner.context import RunContext
 from perfcollect_core.runner.execution import Said, WorkerEvent, WorkerOrder
-from perfcollect_core.runner.launch import RunContext, execute
+from perfcollect_core.runner.launch import execute
 from perfcollect_core.runner.options import RunOptions
 from perfcollect_core.runner.plan import build_plan
 from perfcollect_core.runner.protocol import Message

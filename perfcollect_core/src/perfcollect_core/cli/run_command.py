@@ -14,10 +14,11 @@ from perfcollect_core.environment import DeviceFamily, Probe
 from perfcollect_core.errors import DataError, UsageError
 from perfcollect_core.loading import LoadedPlugin, load_executor, load_wrappers
 from perfcollect_core.runner.choose_family import choose_family, device_error
+from perfcollect_core.runner.context import RunContext, check_writable, select_devices
 from perfcollect_core.runner.execution import ExecutorPlugin
 from perfcollect_core.runner.fitting import check_needs, fit_devices
 from perfcollect_core.runner.journal import JOURNAL_NAME, JournalState, read_journal
-from perfcollect_core.runner.launch import RunContext, RunOutcome, check_writable, execute, select_devices
+from perfcollect_core.runner.launch import RunOutcome, execute
 from perfcollect_core.runner.options import RunOptions, decode_options
 from perfcollect_core.runner.plan import RunPlan, build_plan
 from perfcollect_core.runner.run_dir import database_of, find_run, new_run_dir

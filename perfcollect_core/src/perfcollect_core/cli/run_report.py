@@ -16,7 +16,8 @@ from perfcollect_core.reports.files import write_reports
 from perfcollect_core.reports.screen import summary_lines
 from perfcollect_core.reports.status import status_document
 from perfcollect_core.reports.summary import RowResult, RunSummary, TableSummary
-from perfcollect_core.runner.launch import RunContext, RunOutcome, encode_denied
+from perfcollect_core.runner.context import RunContext
+from perfcollect_core.runner.launch import RunOutcome, encode_denied
 from perfcollect_core.runner.options import RunOptions
 from perfcollect_core.runner.outcome import exit_code
 from perfcollect_core.runner.plan import PlannedTable, RunPlan
@@ -188,6 +189,8 @@ def finish(summary: RunSummary, context: RunContext, outcome: RunOutcome, output
     if failure is not None:
         print_error(f"the reports could not be written: {failure}", getattr(failure, "hint", None))
     if outcome.write_error is not None:
+        if not isinstance(outcome.write_error, (PerfcollectError, OSError)):
+            raise outcome.write_error
         print_error(
             f"the tables could not be written: {outcome.write_error}",
             f"nothing is lost: perfcollect db apply {context.run_dir}",
