@@ -12,6 +12,7 @@ from uuid import uuid4
 
 import pytest
 
+from perfcollect_core.errors import WorkerError
 from perfcollect_core.runner.processes import become_subreaper, end_orphans, end_tree, find_tree
 
 _DEAF = """
@@ -138,3 +139,17 @@ def test_logs_are_bounded_however_much_is_printed(tmp_path: Path):
     assert len(content) < HEAD_BYTES + 2 * TAIL_BYTES + 100
     assert content.endswith(b"the end")
     assert b"bytes left out" in content
+
+
+def test_a_launcher_that_is_not_there_is_named(tmp_path: Path):
+    from perfcollect_core.executors.local import LocalExecutor
+    from perfcollect_core.runner.execution import WorkerOrder
+
+    executor = LocalExecutor(tmp_path)
+    order = WorkerOrder(("/no/such/msprof",), {}, 0, 1, tmp_path, tmp_path / "log")
+
+    with pytest.raises(WorkerError) as caught:
+        executor.start(order)
+    executor.close()
+
+    assert str(caught.value) == "worker /no/such/msprof cannot be started: no such file or directory"

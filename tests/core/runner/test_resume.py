@@ -194,3 +194,17 @@ def test_resume_without_a_run_may_stand_before_an_option_of_several_values(fault
 
     assert finished.code == 0
     assert database.measured() == [1, 2]
+
+
+def test_rows_of_equal_key_are_filled_from_what_an_earlier_part_measured(fault_database, run):
+    twin = {"Input Shapes": '"1,512"', "Output Shapes": '"1,512"'}
+    database = fault_database("ok", "ok", twin)
+    original = database.table.read_bytes()
+    run(database, "--rows", "1-2")
+    cut_journal(database, 1)
+    database.table.write_bytes(original)
+
+    run(database, "--resume")
+
+    assert database.measured() == [1, 2, 3]
+    assert len(database.journal("measured")) == 2
