@@ -15,6 +15,7 @@ _BUDGETS = 10.0
 _FLOPS_PER_SECOND = 5e9
 _BYTES_PER_SECOND = 5e8
 _LAUNCHES = 6
+_HIGHEST_RATIO = 5.0
 
 
 class Deadlines:
@@ -49,8 +50,9 @@ class Deadlines:
 
     def learn(self, job: Job, seconds: float) -> None:
         """Note what *job* took."""
-        ratio = seconds / max(job.planned.predicted_seconds, 1e-6)
-        self._ratio = ratio if not self._ratio else 0.9 * self._ratio + 0.1 * ratio
+        # The first case of a worker pays for imports: one such must not end a budgeted run early.
+        ratio = min(seconds / max(job.planned.predicted_seconds, 1e-6), _HIGHEST_RATIO)
+        self._ratio = ratio if not self._ratio else 0.7 * self._ratio + 0.3 * ratio
 
     def expected(self, job: Job) -> float:
         """Return the seconds *job* will probably take, 0 before anything is known."""
