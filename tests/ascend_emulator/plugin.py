@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from build import EmulatorUnavailableError, build, environment
 
-__all__ = ["Emulator", "ascend_emulator", "ascend_env"]
+__all__ = ["Emulator", "ascend_emulator", "ascend_env", "read_summaries"]
 
 
 class Emulator:
