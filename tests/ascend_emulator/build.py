@@ -185,12 +185,13 @@ def _assembly(two_phase: Sequence[str], stubs: Sequence[str]) -> str:
         ]
     for index, name in enumerate(two_phase):
         text = f".Lname{index}"
+        execute = "emu_execute_atb" if name.startswith("Atb") else "emu_execute"
         lines += [
             f'.section .rodata; {text}: .asciz "{name}"; .text',
             f".globl {name}GetWorkspaceSize; .type {name}GetWorkspaceSize, @function",
             f"{name}GetWorkspaceSize: lea r11, {text}[rip]; jmp record_arguments",
             f".globl {name}; .type {name}, @function",
-            f"{name}: lea r8, {text}[rip]; jmp emu_execute@PLT",
+            f"{name}: lea r8, {text}[rip]; jmp {execute}@PLT",
         ]
     for index, name in enumerate(stubs):
         text = f".Lstub{index}"

@@ -152,3 +152,9 @@ OPERATION(Rope)
 OPERATION(SelfAttention)
 
 } // namespace atb
+
+/* The second phase of ATB's C functions has a context where aclnn's has a stream. */
+extern "C" int emu_execute_atb(void *workspace, uint64_t size, void *executor, void *context, const char *name) {
+    void *stream = context ? static_cast<atb::Context *>(context)->GetExecuteStream() : nullptr;
+    return emu_execute(workspace, size, executor, stream, name);
+}
