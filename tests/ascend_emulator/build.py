@@ -19,7 +19,7 @@ from pathlib import Path
 # A script's own directory is not on the path where PYTHONSAFEPATH is set, as the Makefile does.
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from wheel_symbols import WheelSymbols, read_symbols  # noqa: E402  (see above)
+from wheel_symbols import WheelSymbols, read_symbols
 
 __all__ = ["EmulatorUnavailableError", "build", "environment", "main"]
 
@@ -128,7 +128,11 @@ def _build_in(home: Path, wheel: Path, symbols: WheelSymbols, hide: frozenset[st
             source = work / f"{name}.S"
             source.write_text(assembly)
             parts.append(source)
-        _link((nnal if name == "libatb.so" else lib) / name, parts, [] if name == "libascendcl.so" else [lib / "libascendcl.so"])
+        _link(
+            (nnal if name == "libatb.so" else lib) / name,
+            parts,
+            [] if name == "libascendcl.so" else [lib / "libascendcl.so"],
+        )
     _write_files(home)
 
 
@@ -161,7 +165,9 @@ def _finish(what: str, process: subprocess.Popen[str]) -> None:
 def _defined(objects: Iterable[Path]) -> set[str]:
     found: set[str] = set()
     for path in objects:
-        output = subprocess.run(["nm", "--defined-only", path], capture_output=True, text=True, check=True).stdout
+        output = subprocess.run(
+            ["nm", "--defined-only", path], capture_output=True, text=True, check=True
+        ).stdout
         found.update(line.split()[-1] for line in output.splitlines() if line.split()[-2] in "TDBWVR")
     return found
 
@@ -217,7 +223,9 @@ def _write_files(home: Path) -> None:
     )
     for name in ("msprof",):
         program = home / "bin" / name
-        program.write_text(f"#!/bin/sh\nexec {shlex.quote(sys.executable)} {shlex.quote(str(HERE / name))}.py \"$@\"\n")
+        program.write_text(
+            f'#!/bin/sh\nexec {shlex.quote(sys.executable)} {shlex.quote(str(HERE / name))}.py "$@"\n'
+        )
         program.chmod(0o755)
 
 
@@ -231,7 +239,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--cache", type=Path, help="where builds are kept (default: this environment)")
     parser.add_argument("--hide", type=Path, help="file of API names to leave out, one a line")
-    parser.add_argument("--also", type=Path, action="append", default=[], help="directory of more shared objects")
+    parser.add_argument(
+        "--also", type=Path, action="append", default=[], help="directory of more shared objects"
+    )
     parser.add_argument("--print-env", action="store_true", help="print export lines for a shell")
     parser.add_argument("--env-file", type=Path, help="write the export lines to this file")
     options = parser.parse_args(arguments)
@@ -242,7 +252,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 1
     lines = [
-        f"export {name}={shlex.quote(value)}" + (f'"${{{name}:+:${name}}}"' if name in {"LD_LIBRARY_PATH", "PATH"} else "")
+        f"export {name}={shlex.quote(value)}"
+        + (f'"${{{name}:+:${name}}}"' if name in {"LD_LIBRARY_PATH", "PATH"} else "")
         for name, value in environment(home, base={}).items()
     ]
     if options.env_file:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from plugin import ascend_emulator, ascend_env  # noqa: E402  (the directory above must be on the path first)
+from plugin import ascend_emulator, ascend_env
 
 __all__ = ["ascend_emulator", "ascend_env"]
 

@@ -154,7 +154,9 @@ def _index() -> Any:
 
 @_launch("ScatterNdUpdate")
 def _scatter() -> Any:
-    return torch_npu.npu_scatter_nd_update_(_empty(226048, 128), _empty(102, 1, dtype=_INT32), _empty(102, 128))
+    return torch_npu.npu_scatter_nd_update_(
+        _empty(226048, 128), _empty(102, 1, dtype=_INT32), _empty(102, 128)
+    )
 
 
 @_launch("MaskedFill")

@@ -92,7 +92,8 @@ def lower(record: Record) -> tuple[Kernel, ...]:
 
 
 def _lower_aclop(record: Record) -> tuple[Kernel, ...]:
-    name = {"Identity": "TransData", "BatchMatMul": "BatchMatMulV2"}.get(record["name"], record["name"])
+    name: str = record["name"]
+    name = {"Identity": "TransData", "BatchMatMul": "BatchMatMulV2"}.get(name, name)
     inputs = tuple(_slot(tensor) for tensor in record["args"])
     outputs = tuple(_slot(tensor) for tensor in record["outputs"])
     return (_kernel(name, inputs, outputs),)
@@ -104,7 +105,9 @@ def _collective_type(name: str) -> str:
     return f"hcom_{special.get(word, word[:1].lower() + word[1:])}_"
 
 
-def _kernel(op_type: str, inputs: Sequence[Slot], outputs: Sequence[Slot], duration_ns: int | None = None) -> Kernel:
+def _kernel(
+    op_type: str, inputs: Sequence[Slot], outputs: Sequence[Slot], duration_ns: int | None = None
+) -> Kernel:
     task_type = "AI_CORE" if op_type in _CUBE else "MIX_AIC" if op_type in _MIXED else "AI_VECTOR_CORE"
     return Kernel(op_type, _trimmed(inputs), tuple(outputs), task_type, duration_ns)
 
@@ -186,7 +189,9 @@ def _default(name: str, arguments: Sequence[Argument]) -> tuple[Kernel, ...]:
     return (_kernel(op_type, inputs, outputs),)
 
 
-def _plain(op_type: str, inputs: Sequence[int], outputs: Sequence[int], *, stored: Sequence[int] = ()) -> Rule:
+def _plain(
+    op_type: str, inputs: Sequence[int], outputs: Sequence[int], *, stored: Sequence[int] = ()
+) -> Rule:
     """Return the rule of an API whose operands stand at fixed places; ``stored`` ones print as they lie in memory."""
 
     def rule(name: str, arguments: Sequence[Argument]) -> tuple[Kernel, ...]:
@@ -328,7 +333,11 @@ def _quant_matmul(name: str, arguments: Sequence[Argument]) -> tuple[Kernel, ...
 
 
 def _kv_cache(name: str, arguments: Sequence[Argument]) -> tuple[Kernel, ...]:
-    outputs = [_slot(arguments[5]), _slot(arguments[6]), *(_slot(tensor) for tensor in _tensors(arguments)[-2:])]
+    outputs = [
+        _slot(arguments[5]),
+        _slot(arguments[6]),
+        *(_slot(tensor) for tensor in _tensors(arguments)[-2:]),
+    ]
     slots = tuple(_slot(argument) for argument in arguments[:11])
     return (Kernel("KvRmsNormRopeCache", (*slots, _ABSENT), tuple(outputs)),)
 

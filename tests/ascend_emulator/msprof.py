@@ -21,36 +21,11 @@ from typing import Any
 # A script's own directory is not on the path where PYTHONSAFEPATH is set.
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from lowering import Kernel, Slot, lower  # noqa: E402  (see above)
+from columns import COUNTERS, HEADERS, RANGE_HEADER
+from lowering import Kernel, Slot, lower
 
-__all__ = ["HEADERS", "main"]
+__all__ = ["main"]
 
-_BASE = (
-    "Device_id,Model ID,Task ID,Stream ID,Op Name,OP Type,OP State,Task Type,Task Start Time(us),Task Duration(us),"
-    "Task Wait Time(us),Block Dim,Mix Block Dim,HF32 Eligible,Input Shapes,Input Data Types,Input Formats,"
-    "Output Shapes,Output Data Types,Output Formats,Context ID"
-).split(",")
-_COUNTERS = (
-    "aicore_time(us),aic_total_cycles,aic_mac_time(us),aic_mac_ratio,aic_scalar_time(us),aic_scalar_ratio,"
-    "aic_mte1_time(us),aic_mte1_ratio,aic_mte2_time(us),aic_mte2_ratio,aic_fixpipe_time(us),aic_fixpipe_ratio,"
-    "aic_icache_miss_rate,aiv_time(us),aiv_total_cycles,aiv_vec_time(us),aiv_vec_ratio,aiv_scalar_time(us),"
-    "aiv_scalar_ratio,aiv_mte2_time(us),aiv_mte2_ratio,aiv_mte3_time(us),aiv_mte3_ratio,aiv_icache_miss_rate,"
-    "cube_utilization(%)"
-).split(",")
-_RENAMED = {"Block Dim": "Block Num", "Mix Block Dim": "Mix Block Num"}
-
-HEADERS: Mapping[str, tuple[str, ...]] = {
-    # A3, CANN 8.x, level 1 with PipeUtilization: 46 columns.
-    "8.x": (*_BASE, *_COUNTERS),
-    "block-num": (*(_RENAMED.get(name, name) for name in _BASE), *_COUNTERS),
-    "no-counters": tuple(_BASE),
-    "no-context": (*(name for name in _BASE if name not in {"Context ID", "HF32 Eligible"}), *_COUNTERS),
-    "reordered": (*_COUNTERS, *reversed(_BASE)),
-}
-_TX_HEADER = (
-    "pid,tid,category,event_type,payload_type,payload_value,Start_time(us),End_time(us),message_type,message,domain,"
-    "Device Start_time(us),Device End_time(us)"
-).split(",")
 _NOT_COLLECTED = Slot("N/A", "N/A", "N/A")
 
 
@@ -160,7 +135,7 @@ def _export(directory: Path, log: Path, options: Mapping[str, str], behaviour: _
         share = rows[part * len(rows) // parts : (part + 1) * len(rows) // parts]
         _write(results / name, header, [_cells(row, unshaped, behaviour) for row in share])
     if options.get("msproftx") == "on":
-        _write(results / f"msprof_tx_{stamp}.csv", _TX_HEADER, list(_ranges(records)))
+        _write(results / f"msprof_tx_{stamp}.csv", RANGE_HEADER, list(_ranges(records)))
 
 
 def _rows(records: Sequence[Mapping[str, Any]]) -> Iterator[tuple[Mapping[str, Any], Kernel, int, int]]:
@@ -247,9 +222,9 @@ def _shapes(slots: Sequence[Slot], behaviour: _Behaviour) -> str:
 def _counters(task_type: str, duration_us: float) -> dict[str, str]:
     """Return invented counters: shares of the duration for the core that ran, ``N/A`` where nothing is collected."""
     if task_type in {"COMMUNICATION", "AI_CPU"}:
-        return dict.fromkeys(_COUNTERS, "N/A")
+        return dict.fromkeys(COUNTERS, "N/A")
     cells = {}
-    for name in _COUNTERS:
+    for name in COUNTERS:
         cube = not name.startswith("aiv")
         runs = task_type.startswith("MIX") or cube == (task_type == "AI_CORE")
         if not runs:
@@ -257,7 +232,9 @@ def _counters(task_type: str, duration_us: float) -> dict[str, str]:
         elif name.endswith("_cycles"):
             cells[name] = str(round(duration_us * 1850))
         elif name.endswith("(us)"):
-            cells[name] = f"{duration_us * (0.9 if 'aic' + 'ore' in name or name == 'aiv_time(us)' else 0.25):.3f}"
+            cells[name] = (
+                f"{duration_us * (0.9 if 'aic' + 'ore' in name or name == 'aiv_time(us)' else 0.25):.3f}"
+            )
         else:
             cells[name] = "40.5" if name.endswith("(%)") else "0.25"
     return cells

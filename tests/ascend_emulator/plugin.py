@@ -88,7 +88,12 @@ class Emulator:
         if msprof is not None:
             command = [self.home / "bin" / "msprof", *msprof, *command]
         return subprocess.run(
-            command, env=self.env(**more), cwd=self.directory, capture_output=True, text=True, timeout=timeout_s
+            command,
+            env=self.env(**more),
+            cwd=self.directory,
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
         )
 
     def run_code(self, code: str, **options: Any) -> subprocess.CompletedProcess[str]:
@@ -139,7 +144,9 @@ def ascend_env() -> dict[str, str]:
         if os.environ.get("CI") == "true":
             pytest.fail(str(error), pytrace=False)
         pytest.skip(str(error))
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("CANN_EMU_", "ASCEND_"))}
+    kept = {
+        name: value for name, value in os.environ.items() if not name.startswith(("CANN_EMU_", "ASCEND_"))
+    }
     for name in ("PYTHONSAFEPATH", "RANK", "WORLD_SIZE", "LD_PRELOAD"):
         kept.pop(name, None)
     return {**kept, **environment(home), "OMP_NUM_THREADS": "1"}

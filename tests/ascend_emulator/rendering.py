@@ -7,7 +7,18 @@ from typing import Any
 
 __all__ = ["render_launch", "render_row", "sections"]
 
-_DTYPES = {0: "f32", 1: "f16", 2: "i8", 3: "i32", 4: "u8", 9: "i64", 10: "u64", 11: "f64", 12: "bool", 27: "bf16"}
+_DTYPES = {
+    0: "f32",
+    1: "f16",
+    2: "i8",
+    3: "i32",
+    4: "u8",
+    9: "i64",
+    10: "u64",
+    11: "f64",
+    12: "bool",
+    27: "bf16",
+}
 # How many of the logged floating-point registers are parameters of the function.
 _FLOAT_PARAMETERS = {
     "aclnnRmsNorm": 1,
@@ -46,9 +57,15 @@ def render_row(row: Mapping[str, str]) -> str:
     """Return one line: type, core, inputs and outputs of an op_summary row."""
     sides = []
     for side in ("Input", "Output"):
-        shapes, dtypes, formats = (row[f"{side} {what}"].strip('"') for what in ("Shapes", "Data Types", "Formats"))
+        shapes, dtypes, formats = (
+            row[f"{side} {what}"].strip('"') for what in ("Shapes", "Data Types", "Formats")
+        )
         cells = zip(shapes.split(";"), dtypes.split(";"), formats.split(";"), strict=True)
-        sides.append(" ".join("-" if dtype == "DT_UNDEFINED" else f"{shape}:{dtype}:{form}" for shape, dtype, form in cells))
+        sides.append(
+            " ".join(
+                "-" if dtype == "DT_UNDEFINED" else f"{shape}:{dtype}:{form}" for shape, dtype, form in cells
+            )
+        )
     return f"{row['OP Type']} {row['Task Type']} {sides[0]} -> {sides[1]}"
 
 

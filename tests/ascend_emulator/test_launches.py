@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import json
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -57,13 +56,13 @@ class Session:
 
 
 @pytest.fixture(scope="module")
-def session(ascend_env: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
+def session(ascend_env: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Session:
     emulator = Emulator(Path(ascend_env["ASCEND_HOME_PATH"]), ascend_env, tmp_path_factory.mktemp("launches"))
     made = Session(emulator)
     if _UPDATE:
         text = "\n".join("\n".join([f"# {name}", *made.lines(name), ""]) for name in made.launches)
         GOLDEN.write_text(text, encoding="utf-8")
-    yield made
+    return made
 
 
 def test_every_call_succeeds(session: Session) -> None:
@@ -101,7 +100,9 @@ def test_op_summary_has_the_46_columns_of_an_a3_with_cann_8(session: Session) ->
 
 
 def test_durations_are_those_the_test_fixed_for_shapes_and_for_names(session: Session) -> None:
-    by_shapes = {row["Input Shapes"]: row["Task Duration(us)"] for row in session.rows if row["OP Type"] == "MatMulV2"}
+    by_shapes = {
+        row["Input Shapes"]: row["Task Duration(us)"] for row in session.rows if row["OP Type"] == "MatMulV2"
+    }
 
     assert by_shapes['"136,5120;5120,768"'] == "12.500"
     # The view of a transposed weight has the same shape as a plain one.

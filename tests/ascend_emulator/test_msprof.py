@@ -54,7 +54,9 @@ def launches(tmp_path: Path) -> Path:
     return path
 
 
-def _profile(launches: Path, *options: str, program: str = PROGRAM, **settings: str) -> subprocess.CompletedProcess[str]:
+def _profile(
+    launches: Path, *options: str, program: str = PROGRAM, **settings: str
+) -> subprocess.CompletedProcess[str]:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("CANN_EMU_")}
     command = [sys.executable, str(MSPROF), f"--output={launches.parent / 'out'}", *options]
     return subprocess.run(
@@ -186,7 +188,9 @@ def test_a_torn_last_line_of_a_killed_process_is_left_out(launches: Path) -> Non
 
 
 def test_without_a_program_it_says_so(tmp_path: Path) -> None:
-    done = subprocess.run([sys.executable, MSPROF, f"--output={tmp_path}"], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, MSPROF, f"--output={tmp_path}"], capture_output=True, text=True, timeout=60
+    )
 
     assert done.returncode == 1
     assert done.stderr == "[ERROR] msprof: no application: use --application= or put the command last\n"

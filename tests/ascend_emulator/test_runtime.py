@@ -35,7 +35,9 @@ acl.aclrtSetDevice(0)
 """
 
 
-def _acl(emulator: Emulator, code: str, *, timeout_s: float = 60, **more: str) -> subprocess.CompletedProcess[str]:
+def _acl(
+    emulator: Emulator, code: str, *, timeout_s: float = 60, **more: str
+) -> subprocess.CompletedProcess[str]:
     return emulator.run("-c", PRELUDE + code, timeout_s=timeout_s, **more)
 
 
@@ -167,7 +169,8 @@ def test_synchronising_waits_for_the_device(ascend_emulator: Emulator) -> None:
     ascend_emulator.set(durations={"memcpy": 200_000.0})
 
     done = _acl(
-        ascend_emulator, "start = time.time(); copy(2); acl.aclrtSynchronizeDevice(); print(time.time() - start)"
+        ascend_emulator,
+        "start = time.time(); copy(2); acl.aclrtSynchronizeDevice(); print(time.time() - start)",
     )
 
     first, second = ascend_emulator.launches("memcpy")
@@ -205,7 +208,9 @@ def test_every_process_writes_a_log_of_its_own(ascend_emulator: Emulator) -> Non
 
     logs = sorted(ascend_emulator.log_directory.iterdir())
     assert [log.suffix for log in logs] == [".jsonl", ".jsonl"]
-    assert {json.loads(log.read_text().splitlines()[0])["pid"] for log in logs} == {int(log.stem) for log in logs}
+    assert {json.loads(log.read_text().splitlines()[0])["pid"] for log in logs} == {
+        int(log.stem) for log in logs
+    }
 
 
 def test_libraries_of_cann_have_the_names_that_torch_npu_loads(ascend_emulator: Emulator) -> None:

@@ -58,7 +58,10 @@ torch.npu.synchronize(1)
         "10 calls": "0.125000",
         "100 calls": "1.250000",
     }
-    assert {(launch["name"], launch["device"]) for launch in ascend_emulator.kernels()} >= {("aclnnMm", 1), ("aclnnAdds", 3)}
+    assert {(launch["name"], launch["device"]) for launch in ascend_emulator.kernels()} >= {
+        ("aclnnMm", 1),
+        ("aclnnAdds", 3),
+    }
 
 
 def test_synchronous_and_memory_errors_leave_the_process_healthy(ascend_emulator: Emulator) -> None:
@@ -79,7 +82,9 @@ attempt("synchronised", torch.npu.synchronize)
     assert lines["invalid"].startswith("RuntimeError ")
     assert "call aclnnMm failed, error code is 161002" in lines["invalid"]
     assert lines["no workspace"].startswith("OutOfMemoryError ")
-    assert lines["too large"].startswith("OutOfMemoryError NPU out of memory. Tried to allocate 102.00 MiB (NPU 0; 64.00 MiB total")
+    assert lines["too large"].startswith(
+        "OutOfMemoryError NPU out of memory. Tried to allocate 102.00 MiB (NPU 0; 64.00 MiB total"
+    )
     assert (lines["healthy"], lines["synchronised"]) == ("None", "None")
     assert [launch["name"] for launch in ascend_emulator.kernels()] == ["aclnnMm"]
 
@@ -179,5 +184,7 @@ dist.destroy_process_group()
         assert lines[f"{rank} broadcast"] == "[1, 1, 1]"
     assert (lines["0 exchanged"], lines["1 exchanged"]) == ("[0.0, 10.0]", "[1.0, 2.0, 11.0, 12.0]")
     assert (lines["0 scattered"], lines["1 scattered"]) == ("[0.0, 2.0]", "[4.0, 6.0]")
-    collectives = {(launch["name"], launch["rank"], launch["device"]) for launch in ascend_emulator.launches("hccl")}
+    collectives = {
+        (launch["name"], launch["rank"], launch["device"]) for launch in ascend_emulator.launches("hccl")
+    }
     assert {("HcclAllReduce", 0, 0), ("HcclAllReduce", 1, 1), ("HcclAlltoAllV", 1, 1)} <= collectives
