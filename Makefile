@@ -6,6 +6,7 @@ ASCEND_VENV := .venv-ascend
 DISTRIBUTIONS := perfcollect_core perfcollect_ops_builtin perfcollect_ops_vllm_ascend perfcollect_comm
 METADATA := pyproject.toml $(DISTRIBUTIONS:%=%/pyproject.toml)
 PYTEST_ARGS ?=
+EMULATOR_PYTEST_ARGS ?=
 # src/ layouts need no help from the current directory, and must not get any.
 export PYTHONSAFEPATH := 1
 
@@ -44,6 +45,9 @@ samples: install
 
 test: install
 	$(BIN)/python -m pytest -n 2 --dist loadgroup $(PYTEST_ARGS)
+	@if $(MAKE) --no-print-directory emulator; then $(MAKE) --no-print-directory test-emulator; \
+	elif [ "$$CI" = true ]; then exit 1; \
+	else echo "skipped: the tests on an emulated CANN, which cannot be set up here (the reason is above)"; fi
 
 # The real torch_npu on an emulated CANN, in an environment of its own: tests/ascend_emulator/README.md.
 emulator: $(ASCEND_VENV)/.installed
@@ -56,7 +60,8 @@ $(ASCEND_VENV)/.installed: requirements-ascend.txt $(METADATA)
 	@touch $@
 
 test-emulator: emulator
-	PERFCOLLECT_EMULATOR_TESTS=1 $(ASCEND_VENV)/bin/python -m pytest -n 2 tests/ascend_emulator $(PYTEST_ARGS)
+	PERFCOLLECT_EMULATOR_TESTS=1 $(ASCEND_VENV)/bin/python -m pytest -n 2 --dist loadgroup tests/ascend_emulator \
+	  $(EMULATOR_PYTEST_ARGS)
 
 lint: install
 	$(BIN)/ruff check .
