@@ -208,3 +208,25 @@ def test_rows_of_equal_key_are_filled_from_what_an_earlier_part_measured(fault_d
 
     assert database.measured() == [1, 2, 3]
     assert len(database.journal("measured")) == 2
+
+
+def test_a_result_the_parent_was_killed_before_journalling_is_not_measured_again(
+    fault_database, run, monkeypatch, tmp_path
+):
+    monkeypatch.setenv("PERFCOLLECT_FAULT_TRACE", str(tmp_path / "begun"))
+    database = fault_database("ok", "ok", "ok")
+    original = database.table.read_bytes()
+    monkeypatch.setattr("perfcollect_core.runner.launch.clear_spool", lambda run_dir: None)
+    run(database)
+    monkeypatch.undo()
+    monkeypatch.setenv("PERFCOLLECT_FAULT_TRACE", str(tmp_path / "begun"))
+    cut_journal(database, 1)
+    database.table.write_bytes(original)
+
+    finished = run(database, "--resume")
+
+    assert finished.code == 0
+    assert database.measured() == [1, 2, 3]
+    assert len(database.journal("measured")) == 3
+    assert (tmp_path / "begun").read_text().splitlines() == ["1,512", "2,512", "3,512"]
+    assert not (database.run_dirs()[0] / "spool").exists()

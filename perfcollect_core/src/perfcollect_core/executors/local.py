@@ -175,8 +175,12 @@ class LocalExecutor:
         self._events.extend(Said(worker.number, rank, message) for message in (hello, *others))
 
     def _heard(self, worker: _Worker, rank: int) -> None:
+        channel = worker.channels.get(rank)
+        if channel is None:
+            # Its end was dealt with earlier in the same round of events.
+            return
         try:
-            messages = worker.channels[rank].drain()
+            messages = channel.drain()
         except ChannelClosed:
             self._rank_lost(worker, rank)
             return
@@ -186,6 +190,8 @@ class LocalExecutor:
         channel = worker.channels.pop(rank, None)
         if channel is None:
             return
+        # A result may lie there of a worker that left while the next case was on its way.
+        self._events.extend(Said(worker.number, rank, message) for message in channel.drain_rest())
         self._forget(channel)
         if not worker.stopping:
             worker.lost.append(rank)
@@ -237,7 +243,7 @@ class LocalExecutor:
             )
 
     def _drain_log(self, worker: _Worker) -> None:
-        if not worker.log.drain():
+        if worker.number in self._workers and not worker.log.drain():
             with suppress(KeyError, ValueError):
                 self._selector.unregister(worker.process.stdout)  # type: ignore[arg-type]  # a pipe by construction
 

@@ -43,6 +43,7 @@ def run_campaign(
     journal: Journal,
     devices: Sequence[int],
     *,
+    finished: Mapping[RowRef, Message] | None = None,
     earlier_passes: Mapping[RowRef, Sequence[Message]] | None = None,
     on_result: Callable[[CaseResult], None] = lambda result: None,
     on_idle: Callable[[], None] = lambda: None,
@@ -74,8 +75,9 @@ def run_campaign(
             for index, planned in enumerate(group)
         ]
         number += len(jobs)
+        known = (finished or {}) if ranks == 1 and settings.plan.passes == 1 else {}
         session = Session(
-            jobs,
+            [job for job in jobs if job.planned.row.ref not in known],
             settings,
             executor,
             journal,
@@ -88,6 +90,9 @@ def run_campaign(
             on_idle=on_idle,
             announce=announce,
         )
+        for job in jobs:
+            if job.planned.row.ref in known:
+                session.adopt(job, known[job.planned.row.ref])
         with _interrupts(session, announce):
             session.run()
         started, first_worker = session.started, session.next_worker

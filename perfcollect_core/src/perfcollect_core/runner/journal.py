@@ -32,6 +32,7 @@ __all__ = [
 ]
 
 JOURNAL_NAME = "journal.jsonl"
+_ENCODER = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False)
 
 
 class JournalError(PerfcollectError):
@@ -87,7 +88,7 @@ class Journal:
         Raises:
             JournalError: The disk is full or gone; the file is cut back to its last whole line.
         """
-        text = json.dumps(line, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "surrogateescape")
+        text = _ENCODER.encode(line).encode("utf-8", "surrogateescape")
         self._check()
         try:
             _write_all(self._descriptor, text + b"\n")

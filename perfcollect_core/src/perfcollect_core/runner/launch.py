@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import attrs
@@ -18,8 +18,9 @@ from .context import RunContext, adopt, session_settings
 from .journal import JOURNAL_NAME, Journal, JournalError, JournalState
 from .options import RunOptions, encode_options
 from .plan import PlannedCase, RunPlan
-from .protocol import encode_row
+from .protocol import Message, encode_row
 from .settings import CaseResult
+from .spool import clear_spool, read_spool
 from .write_back import TableWriter
 
 __all__ = ["RunOutcome", "encode_denied", "execute"]
@@ -114,6 +115,7 @@ def _measure(
             executor,
             journal,
             [device.index for device in context.devices],
+            finished=_finished(context, earlier),
             earlier_passes=earlier.passes if earlier else {},
             on_result=collect,
             on_idle=writer.flush_now_and_then,
@@ -139,6 +141,14 @@ def _in_order(plan: RunPlan, options: RunOptions, context: RunContext) -> Sequen
     if len(context.devices) > 1 and options.max_seconds is None:
         return plan.cases[::-1]
     return plan.cases
+
+
+def _finished(context: RunContext, earlier: JournalState | None) -> Mapping[RowRef, Message]:
+    """Return results of the run's workers that the part before was killed too early to journal."""
+    if earlier is None:
+        return {}
+    spooled = read_spool(context.run_dir)
+    return {ref: result for ref, result in spooled.items() if ref not in earlier.failed}
 
 
 def _workers_before(run_dir: Path) -> int:
@@ -175,6 +185,7 @@ def _end(outcome: RunOutcome, journal: Journal) -> None:
             }
         )
         journal.sync()
+        clear_spool(journal.path.parent)
     except JournalError as error:
         outcome.run_error = outcome.run_error or error
 

@@ -37,11 +37,8 @@ def setup_message(settings: SessionSettings, slot: Slot) -> Message:
     return encode_setup(attrs.evolve(settings.setup, device=slot.device, ranks=slot.ranks))
 
 
-def case_message(settings: SessionSettings, job: Job, *, ahead: bool) -> Message:
-    """Return the order to run a case; its output is compared on the first visit only.
-
-    A case sent *ahead*, while another is being run, is begun on the word ``go``.
-    """
+def case_message(settings: SessionSettings, job: Job) -> Message:
+    """Return the order to run a case; its output is compared on the first visit only."""
     check = settings.check and not job.passes and job.planned.flops <= settings.check_max_flop
     return {
         "kind": "case",
@@ -50,5 +47,4 @@ def case_message(settings: SessionSettings, job: Job, *, ahead: bool) -> Message
         "case": encode_case(job.planned.case),
         "plan": encode_plan(visit_plan(settings.plan)),
         "check": check,
-        "ahead": ahead,
     }

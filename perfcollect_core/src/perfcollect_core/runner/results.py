@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import attrs
 
@@ -27,6 +27,8 @@ def visit_plan(plan: Plan) -> Plan:
 def judge(results: Mapping[int, Message]) -> tuple[Samples | None, Mapping[int, Samples], str]:
     """Return the samples that count (the slowest rank's), all ranks', and what is wrong where there are none."""
     per_rank = {rank: decode_samples(message["samples"]) for rank, message in sorted(results.items())}
+    if len(per_rank) == 1 and (only := per_rank.get(0)) is not None and _is_valid(only.durations_us):
+        return only, per_rank, ""
     slowest: tuple[float, int] | None = None
     for rank, samples in per_rank.items():
         try:
@@ -39,6 +41,10 @@ def judge(results: Mapping[int, Message]) -> tuple[Samples | None, Mapping[int, 
     if slowest is None:
         return None, per_rank, "no sample"
     return per_rank[slowest[1]], per_rank, ""
+
+
+def _is_valid(durations_us: Sequence[float]) -> bool:
+    return bool(durations_us) and all(0 < value < math.inf for value in durations_us)
 
 
 def measurement_of(

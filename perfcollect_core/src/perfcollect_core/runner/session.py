@@ -92,6 +92,10 @@ class Session:
         """The number the next worker would have."""
         return self._supplier.next_worker
 
+    def adopt(self, job: Job, result: Message) -> None:
+        """Take in what a worker of a killed part of the run finished and nobody journalled."""
+        self._verdicts.visited(Slot(-1, core=result["core"]), job, {0: result})
+
     def stop(self, reason: StopReason) -> None:
         """Hand out no more cases; those in flight go on."""
         self.stop_reason = self.stop_reason or reason
@@ -226,23 +230,14 @@ class Session:
         slot.note_duration(now - slot.began_at)
         self._supplier.begin_next(slot, now)
         if failed:
-            where = f"rank {rank}: " if slot.ranks > 1 else ""
-            self._verdicts.failed(
-                slot,
-                job,
-                message["failure"],
-                where + message["reason"],
-                shared=shared,
-                poisoned=message.get("final", False),
-            )
-            if message.get("final") or slot.ranks > 1:
+            reason = (f"rank {rank}: " if slot.ranks > 1 else "") + message["reason"]
+            final = message.get("final", False)
+            self._verdicts.failed(slot, job, message["failure"], reason, shared=shared, poisoned=final)
+            if final or slot.ranks > 1:
                 self._end(slot)
         elif self._deferred is None or not self._deferred.take(slot, job, results):
             self._verdicts.visited(slot, job, results)
         slot.previous = job
-        if slot.inflight:
-            # It waits for this, so that no case is begun while the one before is in nobody's journal.
-            self._executor.send(slot.worker, {"kind": "go"})
 
     def _worker_ended(self, slot: Slot, event: Ended) -> None:
         del self._by_worker[event.worker]
@@ -256,7 +251,7 @@ class Session:
             self._quarantine.start_failed(slot, slot.complaint or early)
         if self._deferred is not None and was == "ready":
             self._deferred.disturbed(event.worker)
-        if was == "ready" and jobs and slot.begun == jobs[0].number:
+        if was == "ready" and jobs and (slot.served or slot.begun == jobs[0].number):
             reason, shared = describe_end(event, slot.ranks), slot.served > 0
             self._verdicts.failed(slot, jobs.pop(0), "worker_crashed", reason, shared=shared, poisoned=True)
         self.queue.give_back(jobs)

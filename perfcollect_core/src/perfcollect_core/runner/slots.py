@@ -30,7 +30,7 @@ class Slot:
         born: Age of the queue when it was started.
         served: Cases it has finished.
         inflight: Cases sent and not finished, the first one being run.
-        begun: Number of the case it said it began.
+        begun: Number of the first case it said it began.
         deadline: Monotonic time at which what it is doing must be done.
         hellos, readies: Ranks heard of.
         results: What the ranks said of the first case in flight.

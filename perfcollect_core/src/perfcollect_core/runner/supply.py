@@ -99,8 +99,7 @@ class Supplier:
             slot.inflight.append(job)
             if len(slot.inflight) == 1:
                 self.begin_next(slot, time.monotonic())
-            ahead = len(slot.inflight) > 1
-            self.executor.send(slot.worker, case_message(self.settings, job, ahead=ahead))
+            self.executor.send(slot.worker, case_message(self.settings, job))
         return True
 
     def _depth(self, slot: Slot) -> int:

@@ -14,7 +14,6 @@ import os
 import select
 import sys
 import threading
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, cast
 
@@ -39,6 +38,7 @@ from .protocol import (
     decode_setup,
     encode_samples,
 )
+from .spool import Spool
 
 if TYPE_CHECKING:
     from perfcollect_core.cases import Case
@@ -98,26 +98,25 @@ def _serve(channel: Channel) -> None:
     channel.send({"kind": "ready", "environment": facts, "core": bench.device.core})
     gc.collect()
     gc.freeze()
+    spool = Spool(Path(setup.run_dir), os.environ[ENV_TOKEN])
+    served = 0
     while True:
         message = channel.receive()
         if message["kind"] == "exit":
             return
-        if message["kind"] == "go":
-            # For a case that failed before it came to ask.
-            continue
-        channel.send({"kind": "begin", "id": message["id"]})
-        result, poisoned = bench.run(message, lambda: _await_go(channel))
+        if not served:
+            # Tells a case that ends the process from a process that never came to it. Later cases need no such
+            # word: in a process that has served others nothing is blamed.
+            channel.send({"kind": "begin", "id": message["id"]})
+        served += 1
+        result, poisoned = bench.run(message)
         if poisoned:
             result["final"] = True
+        elif result.get("samples", {}).get("us") and setup.ranks == 1:
+            spool.keep(message["case"]["row"], result, bench.device.core)
         channel.send(result)
         if poisoned:
             return
-
-
-def _await_go(channel: Channel) -> None:
-    """Wait until the run has the result of the case before in its journal."""
-    if channel.receive()["kind"] != "go":
-        raise ChannelClosed("told to exit")
 
 
 def _import(ref: PluginRef) -> LoadedPlugin:
@@ -156,17 +155,12 @@ class _Bench:
         family = cast("DeviceFamily", self.family.plugin)
         return {name: str(value) for name, value in family.environment(self.device).items()}
 
-    def run(self, message: Message, await_go: Callable[[], None]) -> tuple[Message, bool]:
-        """Run one case; every exception ends here. Returns the result and whether this process must end.
-
-        A case that was sent ahead is prepared at once and calls its kernel only after *await_go* has returned.
-        """
+    def run(self, message: Message) -> tuple[Message, bool]:
+        """Run one case; every exception ends here. Returns the result and whether this process must end."""
         result: Message = {"kind": "result", "id": message["id"]}
         try:
             case = decode_case(message["case"])
-            self._measure(case, message, result, await_go)
-        except ChannelClosed:
-            raise
+            self._measure(case, message, result)
         except Exception as error:
             failure = classify(error, on_host=self.on_host)
         except SystemExit as error:
@@ -183,14 +177,13 @@ class _Bench:
             self.hosts[operator] = host
         return host
 
-    def _measure(self, case: Case, message: Message, result: Message, await_go: Callable[[], None]) -> None:
+    def _measure(self, case: Case, message: Message, result: Message) -> None:
         host = self._host(message.get("as", case.operator))
         inputs = host.make_inputs(case, self.device)
         reference = host.reference(case, inputs, self.device) if message["check"] else None
         kernel = host.bind_kernel(case, inputs, self.device)
-        kernel = attrs.evolve(kernel, reset=kernel.reset or inputs.reset)
-        if message["ahead"]:
-            await_go()
+        if kernel.reset is None and inputs.reset is not None:
+            kernel = attrs.evolve(kernel, reset=inputs.reset)
         if reference is not None:
             outputs = kernel.outputs(kernel.call())
             host.family.synchronize(self.device)
