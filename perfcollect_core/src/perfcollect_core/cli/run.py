@@ -159,9 +159,26 @@ def run_options(given: Mapping[str, Any]) -> RunOptions:
     plugin = {name: cast(Param, fields.pop(name)) for name in given if name.startswith(prefix)}
     if plugin[f"{prefix}nproc_per_node"] is None and plugin[f"{prefix}nnodes"] == 1:
         plugin[f"{prefix}nproc_per_node"] = plugin[f"{prefix}ep_size"]
+    _check_one_node(
+        *(plugin[f"{prefix}{name}"] for name in ("nnodes", "node_rank", "nproc_per_node", "ep_size"))
+    )
     return RunOptions(
         operators=tuple(fields.pop("ops")),
         wrappers=tuple(fields.pop("wrappers", ())),
         plugin_options=plugin,
         **fields,
     )
+
+
+def _check_one_node(nodes: Param, rank: Param, ranks: Param, size: Param) -> None:
+    """Refuse a world that would not be started as it was asked for."""
+    if nodes != 1 or rank != 0:
+        raise UsageError(
+            f"--dispatch-ffn-combine-nnodes {nodes} and -node-rank {rank}: a run starts the ranks of one node only",
+            hint="leave both out and give an EP size that the NPUs of this node carry",
+        )
+    if ranks != size:
+        raise UsageError(
+            f"--dispatch-ffn-combine-nproc-per-node {ranks} with an EP size of {size} on one node",
+            hint="leave it out: one node has as many processes as --dispatch-ffn-combine-ep-size",
+        )
