@@ -28,7 +28,9 @@ __all__ = ["DeclaredOperator", "bytes_moved", "declare", "flops_per_output", "re
 
 CostRule = Callable[[Case], Cost]
 ReferenceRule = Callable[[Case, Inputs], "tuple[Tensor | None, ...] | Reference"]
-RowsRule = Callable[[OperatorSpec, Sequence[Row], GridRequest], Iterable[Mapping[str, str] | tuple[object, ...]]]
+RowsRule = Callable[
+    [OperatorSpec, Sequence[Row], GridRequest], Iterable[Mapping[str, str] | tuple[object, ...]]
+]
 Tolerances = Sequence[Tolerance] | Callable[[Case], tuple[Tolerance, ...]]
 
 

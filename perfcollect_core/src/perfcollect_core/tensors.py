@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from itertools import zip_longest
 
 import attrs
@@ -214,6 +215,8 @@ def format_shape(shape: Iterable[int] | None) -> str:
     return "" if shape is None else ",".join(map(str, shape))
 
 
+# Cells repeat: the plan of a table and its keys read the same ones.
+@lru_cache(maxsize=16384)
 def _tensors(shapes: str | None, dtypes: str | None, formats: str | None) -> tuple[TensorSpec, ...]:
     triples = zip_longest(split_slots(shapes), split_slots(dtypes), split_slots(formats), fillvalue="")
     return tuple(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import attrs
 import click
@@ -12,6 +13,9 @@ from perfcollect_core.errors import DataError, UsageError
 
 from .arguments import complete_operator, multi_option
 from .output import emit, format_option, format_table, note
+
+if TYPE_CHECKING:
+    pass
 
 __all__ = ["db"]
 
@@ -93,8 +97,21 @@ def list_command(root: Path | None, output_format: str) -> None:
 
 @db.command()
 @click.argument("directory", type=_DIRECTORY)
+@click.option(
+    "--density",
+    is_flag=False,
+    flag_value="",
+    metavar="[STANDARD.yaml]",
+    help="Also judge how densely the rows cover their axes, by the shipped standard or by this one.",
+)
+@click.option(
+    "--queries",
+    type=_DIRECTORY,
+    metavar="FILE.jsonl",
+    help="Also say whether the rows answer each query of this manifest.",
+)
 @format_option
-def check(directory: Path, output_format: str) -> int:
+def check(directory: Path, density: str | None, queries: Path | None, output_format: str) -> int:
     """Check the tables in DIRECTORY: form, duplicates, conflicts, impossible times; exit 1 where one is found.
 
     Example: perfcollect db check data/ascend_910b
@@ -102,15 +119,26 @@ def check(directory: Path, output_format: str) -> int:
     from perfcollect_core.profiles.audits import audits
     from perfcollect_core.tables.checks import CHECKS, check_database
 
-    findings = check_database(directory, checks=(*CHECKS, *audits(directory)))
+    from .db_check import check_density, check_queries_of
+
+    findings = list(check_database(directory, checks=(*CHECKS, *audits(directory))))
+    more: dict[str, object] = {}
+    tables: list[str] = []
+    if density is not None:
+        found, part, lines = check_density(directory, Path(density) if density else None)
+        findings, more["density"], tables = [*findings, *found], part, [*tables, *lines]
+    if queries is not None:
+        found, part, lines = check_queries_of(directory, queries)
+        findings, more["queries"], tables = [*findings, *found], part, [*tables, *lines]
 
     def text() -> str:
         lines = [str(finding) for finding in findings]
         count = _counted(len(findings), "finding") if findings else "nothing found"
         ending = f"{directory}: {count}"
-        return "\n".join([*lines, ending])
+        return "\n".join([*tables, *lines, ending])
 
-    emit([attrs.asdict(finding) for finding in findings], text, output_format)
+    listed = [attrs.asdict(finding) for finding in findings]
+    emit({"findings": listed, **more} if more else listed, text, output_format)
     return 1 if findings else 0
 
 

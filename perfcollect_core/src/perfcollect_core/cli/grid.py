@@ -31,10 +31,18 @@ _PATH = click.Path(path_type=Path)
     help="Only the shapes of these models of the model table (default: the whole grid).",
 )
 @multi_option(
-    "--model-config", "model_configs", type=_PATH, metavar="PATH...", help="The shapes of these config.json files too."
+    "--model-config",
+    "model_configs",
+    type=_PATH,
+    metavar="PATH...",
+    help="The shapes of these config.json files too.",
 )
 @click.option(
-    "--rows", type=int, default=1000, show_default=True, help="Most generated rows a table; 0 takes all of them."
+    "--rows",
+    type=int,
+    default=1000,
+    show_default=True,
+    help="Most generated rows a table; 0 takes all of them.",
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the choice under the cap.")
 @click.option(
@@ -50,13 +58,20 @@ _PATH = click.Path(path_type=Path)
 @multi_option("--tp", metavar="N...", help="Tensor-parallel degrees (default: those of each model).")
 @multi_option("--ep", metavar="N...", help="Expert-parallel degrees (default: those of each model).")
 @click.option(
-    "--queries-for", metavar="MODEL", help="Write what serving this model asks for to --queries-out, and stop."
+    "--queries-for",
+    metavar="MODEL",
+    help="Write what serving this model asks for to --queries-out, and stop.",
 )
 @multi_option("--batch", metavar="N...", help="Sequences at once, for --queries-for.")
 @multi_option("--seq", metavar="N...", help="Tokens of each sequence, for --queries-for.")
-@click.option("--queries-out", type=_PATH, metavar="FILE", help="Manifest that --queries-for writes, JSON lines.")
 @click.option(
-    "--queries", type=_PATH, metavar="FILE", help="Take the critical queries of this manifest before all other rows."
+    "--queries-out", type=_PATH, metavar="FILE", help="Manifest that --queries-for writes, JSON lines."
+)
+@click.option(
+    "--queries",
+    type=_PATH,
+    metavar="FILE",
+    help="Take the critical queries of this manifest before all other rows.",
 )
 @click.option("--dry-run", is_flag=True, help="Say what would be added; write nothing.")
 @click.option(
@@ -90,14 +105,22 @@ def grid(
     """
     request = _request(target_models, model_configs, tp, ep, max_hbm_gb)
     if queries_for is not None:
-        _write_queries(queries_for, request, _degrees(batch, "--batch"), _degrees(seq, "--seq"), queries_out, output_format)
+        _write_queries(
+            queries_for,
+            request,
+            _degrees(batch, "--batch"),
+            _degrees(seq, "--seq"),
+            queries_out,
+            output_format,
+        )
         return
     if batch or seq or queries_out:
         raise UsageError("--batch, --seq and --queries-out go with --queries-for", hint="name the model")
     if rows < 0:
         raise UsageError(f"--rows is {rows}, expected a number of rows, or 0 for all of them")
 
-    from perfcollect_core.grid.extend import GridOptions, copied_database, extend_database, validate_tables
+    from perfcollect_core.grid.copying import copied_database
+    from perfcollect_core.grid.extend import GridOptions, extend_database, validate_tables
     from perfcollect_core.grid.queries import queries_by_operator, read_queries
     from perfcollect_core.grid.report import write_report
     from perfcollect_core.tables.layout import DEFAULT_ASCEND_DEVICE, locate_database
@@ -178,7 +201,12 @@ def _write_queries(
     found = list(model_queries(model, loads, request))
     digest = write_queries(found, out)
     counts = Counter(query.operator for query in found)
-    result = {"path": str(out), "sha256": digest, "queries": len(found), "operators": dict(sorted(counts.items()))}
+    result = {
+        "path": str(out),
+        "sha256": digest,
+        "queries": len(found),
+        "operators": dict(sorted(counts.items())),
+    }
     emit(
         result,
         f"{out}: {len(found)} queries of {len(counts)} operators for {len(loads)} workloads, sha256 {digest}",

@@ -16,8 +16,11 @@ __all__ = ["GRID_RULE", "LineWriter", "cells_of", "needed_columns", "row_of", "t
 
 GRID_RULE = "Grid Rule"
 _STATE = "OP State"
+_MOST_TEXTS = 200_000
 #: Cells of what a row waits for: the numbers are 0, the words blank.
-_WORDS = frozenset({"Accelerator Core", "Observed Kernel", "Cache Policy", "Measured With", "Runtime replay_status"})
+_WORDS = frozenset(
+    {"Accelerator Core", "Observed Kernel", "Cache Policy", "Measured With", "Runtime replay_status"}
+)
 
 
 def cells_of(row: TheoryRow) -> dict[str, str]:
@@ -73,6 +76,16 @@ def needed_columns(row: TheoryRow, header: Sequence[str]) -> dict[str, str]:
     return {name: text for name, text in cells_of(row).items() if text and (name != _STATE or name in header)}
 
 
+class _ShapeTexts(dict[tuple[int, ...], str]):
+    """The text of each shape, made once: shapes repeat far more often than rows do."""
+
+    def __missing__(self, shape: tuple[int, ...]) -> str:
+        if len(self) > _MOST_TEXTS:
+            self.clear()
+        text = self[shape] = ",".join(map(str, shape))
+        return text
+
+
 class LineWriter:
     """Writes theory rows as lines under a header; what is constant for a form is put together once."""
 
@@ -80,35 +93,23 @@ class LineWriter:
         self._header = tuple(header)
         self._newline = newline
         self._formats: dict[object, tuple[str, Callable[[TheoryRow], tuple[str, ...]]]] = {}
-        self._texts: dict[object, str] = {}
+        self._text_of = _ShapeTexts().__getitem__
         # Formats are found by identity (hashing a form costs more than the line): they must outlive the writer.
         self._forms: list[Form] = []
 
     def line(self, row: TheoryRow) -> str:
         """Return the line of *row* with its line end."""
         extra = row.extra
-        key = (id(row.form), None if extra is None else tuple(extra))
+        key: object = id(row.form) if extra is None else (id(row.form), tuple(extra))
         found = self._formats.get(key)
         if found is None:
             self._forms.append(row.form)
             found = self._formats[key] = self._prepare(row)
         return found[0] % found[1](row)
 
-    def _shapes(self, shapes: tuple[tuple[int, ...], ...]) -> str:
-        texts = self._texts
-        parts = []
-        for shape in shapes:
-            text = texts.get(shape)
-            if text is None:
-                text = texts[shape] = ",".join(map(str, shape))
-                if len(texts) > 200_000:
-                    texts.clear()
-            parts.append(text)
-        return ";".join(parts)
-
     def _prepare(self, row: TheoryRow) -> tuple[str, Callable[[TheoryRow], tuple[str, ...]]]:
         constant = cells_of(row)
-        extra = row.extra or {}
+        extra, text_of = row.extra or {}, self._text_of
         fields: list[Callable[[TheoryRow], str]] = []
         columns: list[str] = []
         names: list[str] = []
@@ -116,11 +117,11 @@ class LineWriter:
             if name == INPUT_COLUMNS[0]:
                 columns.append('"""%s"""')
                 names.append("in")
-                fields.append(lambda r: self._shapes(r.inputs))
+                fields.append(lambda r: ";".join(map(text_of, r.inputs)))
             elif name == OUTPUT_COLUMNS[0]:
                 columns.append('"""%s"""')
                 names.append("out")
-                fields.append(lambda r: self._shapes(r.outputs))
+                fields.append(lambda r: ";".join(map(text_of, r.outputs)))
             elif name == GRID_RULE:
                 columns.append("%s")
                 names.append("rule")
@@ -135,8 +136,11 @@ class LineWriter:
                 columns.append(_unmeasured(name))
         template = ",".join(columns) + self._newline
         if names == ["in", "out", "rule"]:
-            shapes = self._shapes
-            return template, lambda r: (shapes(r.inputs), shapes(r.outputs), _cell(r.rule))
+            return template, lambda r: (
+                ";".join(map(text_of, r.inputs)),
+                ";".join(map(text_of, r.outputs)),
+                _cell(r.rule),
+            )
         return template, lambda r: tuple([field(r) for field in fields])
 
 

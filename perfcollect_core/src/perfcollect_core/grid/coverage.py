@@ -144,7 +144,9 @@ class CoverageMeter:
 
     def result(self, table: str) -> TableCoverage:
         planned = tuple(self._axis(index, promise, lambda mark: True) for index, promise in self._promises)
-        measured = tuple(self._axis(index, promise, lambda mark: mark[1]) for index, promise in self._promises)
+        measured = tuple(
+            self._axis(index, promise, lambda mark: mark[1]) for index, promise in self._promises
+        )
         return TableCoverage(table, planned, measured)
 
     def _axis(
@@ -195,13 +197,17 @@ class CoverageMeter:
 
     def _name(self, index: int, bucket: tuple[object, ...]) -> str:
         others = [axis.name for i, axis in enumerate(self._axes) if i != index]
-        return " ".join(f"{name}={value}" for name, value in zip(others, bucket[1:], strict=True)) or "all rows"
+        return (
+            " ".join(f"{name}={value}" for name, value in zip(others, bucket[1:], strict=True)) or "all rows"
+        )
 
 
 def _variant(row: Row) -> tuple[str, ...]:
     """Return what tells variants of a row apart beside its axes: types, formats and ranks."""
     ranks = row.get("Input Shapes").translate(_RANKS)
-    return form_variant(row.get("Input Data Types"), row.get("Input Formats"), row.get("Output Data Types"), ranks)
+    return form_variant(
+        row.get("Input Data Types"), row.get("Input Formats"), row.get("Output Data Types"), ranks
+    )
 
 
 _RANKS = {ord(digit): None for digit in "0123456789 "}

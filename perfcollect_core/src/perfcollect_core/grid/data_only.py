@@ -60,7 +60,7 @@ class DataOnlyRule:
 
     def _fits(self, signature: object) -> str | None:
         """Refuse a row whose ranks are not the rule's."""
-        inputs, outputs = self.shapes(*(values[-1] for values in self.values))
+        inputs, _outputs = self.shapes(*(values[-1] for values in self.values))
         found = [len(t.shape or ()) for t in getattr(signature, "inputs", ())]
         ranks = [len(shape) for shape in inputs]
         return "" if found[: len(ranks)] == ranks[: len(found)] else None
@@ -80,7 +80,9 @@ def _by_width(name: str, words: str, outputs: str, shapes: Callable[[int, int], 
 
 
 _BINARY = _by_width("elementwise_binary", f"{_BF16};{_BF16}", _BF16, lambda t, d: (((t, d),) * 2, ((t, d),)))
-_COMPARE = _by_width("elementwise_binary", f"{_BF16};{_BF16}", "BOOL", lambda t, d: (((t, d),) * 2, ((t, d),)))
+_COMPARE = _by_width(
+    "elementwise_binary", f"{_BF16};{_BF16}", "BOOL", lambda t, d: (((t, d),) * 2, ((t, d),))
+)
 _LOGICAL = _by_width("elementwise_binary", "BOOL;BOOL", "BOOL", lambda t, d: (((t, d),) * 2, ((t, d),)))
 _INTEGER = _by_width("elementwise_binary", "INT64;INT64", "INT64", lambda t, d: (((t, d),) * 2, ((t, d),)))
 _UNARY = _by_width("elementwise_unary", _BF16, _BF16, lambda t, d: (((t, d),), ((t, d),)))
@@ -102,7 +104,11 @@ _REDUCE = DataOnlyRule(
     "reduce_sum", form(f"{_BF16};INT64", _BF16), (TOKENS, WIDTHS), _IN, lambda t, d: (((t, d), (1,)), ((t,),))
 )
 _TRANSPOSE = DataOnlyRule(
-    "transpose", form(f"{_BF16};INT64", _BF16), (TOKENS, WIDTHS), _IN, lambda t, d: (((t, d), (2,)), ((d, t),))
+    "transpose",
+    form(f"{_BF16};INT64", _BF16),
+    (TOKENS, WIDTHS),
+    _IN,
+    lambda t, d: (((t, d), (2,)), ((d, t),)),
 )
 _SLICE = DataOnlyRule(
     "slice", form(f"{_BF16};INT64;INT64", _BF16), (TOKENS[1:], WIDTHS),
@@ -206,7 +212,9 @@ _BATCHED = DataOnlyRule(
 
 #: The rule of each kernel type that is data only.
 DATA_ONLY: dict[str, DataOnlyRule] = {
-    **dict.fromkeys(("AddAiCore", "Mul", "MulAiCore", "Sub", "SubAiCore", "RealDiv", "muls_add_kernel"), _BINARY),
+    **dict.fromkeys(
+        ("AddAiCore", "Mul", "MulAiCore", "Sub", "SubAiCore", "RealDiv", "muls_add_kernel"), _BINARY
+    ),
     **dict.fromkeys(("Less", "LessAiCore", "Equal", "GreaterEqual", "NotEqual"), _COMPARE),
     **dict.fromkeys(("LogicalAnd", "LogicalAndAiCore"), _LOGICAL),
     **dict.fromkeys(("FloorDiv", "FloorMod"), _INTEGER),

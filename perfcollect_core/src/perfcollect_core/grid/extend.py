@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -11,30 +10,26 @@ import attrs
 
 from perfcollect_core.cases import Row
 from perfcollect_core.discovery import operator_name, plugin_index
-from perfcollect_core.errors import DataError, TableError, UsageError
+from perfcollect_core.errors import TableError, UsageError
 from perfcollect_core.host import OperatorHost, compose
 from perfcollect_core.loading import load_family, load_operator
 from perfcollect_core.specs import GridRequest, OperatorSpec
-from perfcollect_core.tables.atomic import PARTIAL, Staged, commit_staged, stage_file
+from perfcollect_core.tables.atomic import Staged, commit_staged, stage_file
 from perfcollect_core.tables.columns import AVERAGE, BASE_COLUMNS, PROFILING_AVERAGE
-from perfcollect_core.tables.extend import Extension, extended_text, plan_extension
-from perfcollect_core.tables.identity import IDENTITY_FILE, read_identity, write_identity
-from perfcollect_core.tables.lock import LOCK_FILES, database_lock
+from perfcollect_core.tables.identity import read_identity
+from perfcollect_core.tables.lock import database_lock
 from perfcollect_core.tables.read import Table, is_collective_table, new_table, read_table, table_paths
 
-from .cells import LineWriter, cells_of
 from .coverage import CoverageMeter
 from .data_only import data_only_rule, is_data_only
 from .generate import Generated, RowSource, Stopwatch, generate_rows, variant_of
-from .models import ModelShapes, model_table_version
-from .report import GridReport, TableReport
+from .lines import LineCollector
+from .report import GridReport, TableReport, make_report
 from .spool import Spool
 from .standard import AxisStandard, read_standard
 from .theory import TheoryRow
 
-__all__ = ["GridOptions", "copied_database", "extend_database", "validate_tables"]
-
-RULES_VERSION = 1
+__all__ = ["GridOptions", "extend_database", "validate_tables"]
 
 
 @attrs.frozen(kw_only=True)
@@ -61,49 +56,16 @@ class _Target:
     created: bool
 
 
-@contextlib.contextmanager
-def copied_database(source: Path, target: Path) -> Iterator[None]:
-    """Copy the files of *source* to the new directory *target*; where the body fails, nothing of it is left.
-
-    Foreign files (``op_mapping.yaml``) travel along, and so does the identity that only the path of *source* told.
-
-    Raises:
-        DataError: *target* holds something already, or cannot be made.
-    """
-    if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise DataError(
-            f"{target} exists and is not empty, expected a new directory",
-            hint="name another with --out, or extend it in place with --database-path",
-        )
-    identity = read_identity(source)
-    made = not target.exists()
-    try:
-        try:
-            target.mkdir(parents=True, exist_ok=True)
-            for path in sorted(source.iterdir()):
-                if path.is_file() and path.name not in LOCK_FILES and not path.name.endswith(PARTIAL):
-                    shutil.copyfile(path, target / path.name)
-        except OSError as error:
-            raise DataError(
-                f"{error.filename2 or error.filename or target} cannot be copied: {error.strerror or error}",
-                hint="name a directory you may write with --out",
-            ) from error
-        if identity is not None and not (target / IDENTITY_FILE).exists():
-            write_identity(target, identity)
-        yield
-    except BaseException:
-        for path in target.iterdir() if target.is_dir() else ():
-            path.unlink(missing_ok=True)
-        if made:
-            with contextlib.suppress(OSError):
-                target.rmdir()
-        raise
-
-
 def validate_tables(database: Path, options: GridOptions) -> None:
     """Raise what would keep *database* from being extended: unknown operators, tables that cannot be read."""
     identity = read_identity(database)
-    _read_all([t for t in _targets(database, options, identity.family if identity else "ascend", {}) if not t.created])
+    _read_all(
+        [
+            t
+            for t in _targets(database, options, identity.family if identity else "ascend", {})
+            if not t.created
+        ]
+    )
 
 
 def extend_database(
@@ -135,7 +97,9 @@ def extend_database(
         reports = []
         try:
             for target in targets:
-                report, one = _extend_table(target, tables.pop(target.path, None), options, family, watch, standards)
+                report, one = _extend_table(
+                    target, tables.pop(target.path, None), options, family, watch, standards
+                )
                 reports.append(report)
                 staged += [one] if one else []
                 advance(1, target.path.name)
@@ -146,7 +110,15 @@ def extend_database(
             for one in staged:
                 one.discard()
             raise
-    return _report(database, options, reports, skipped, watch)
+    return make_report(
+        database,
+        options.request,
+        reports,
+        skipped,
+        watch.seconds,
+        dry_run=options.dry_run,
+        options={"rows": options.rows, "seed": options.seed},
+    )
 
 
 def _targets(database: Path, options: GridOptions, family: str, skipped: dict[str, str]) -> list[_Target]:
@@ -159,7 +131,9 @@ def _targets(database: Path, options: GridOptions, family: str, skipped: dict[st
     for name in names:
         path = present.get(name, database / f"{name}.csv")
         if is_collective_table(path):
-            raise UsageError(f"{path.name} is a table of collectives", hint="perfcollect comm plan has their grid")
+            raise UsageError(
+                f"{path.name} is a table of collectives", hint="perfcollect comm plan has their grid"
+            )
         if is_data_only(name) and name not in known:
             if name not in texts:
                 skipped[path.name] = f"no operator replays {name}; --ops {name} generates rows all the same"
@@ -247,7 +221,7 @@ def _extend_table(
     )
     counts, spool = Generated(), Spool()
     try:
-        lines = _Lines(table, spool)
+        lines = LineCollector(table, spool)
         parts = generate_rows(
             source, counts, watch, cap=max(0, options.rows), seed=options.seed, standards=standards
         )
@@ -288,51 +262,6 @@ def _measure(meter: CoverageMeter, rows: Iterable[TheoryRow], axes: int) -> None
             meter.add_at(variant_of(row), row.at, True)
 
 
-class _Lines:
-    """Collects the lines of new rows; a column first seen late is blank in the lines before."""
-
-    def __init__(self, table: Table, spool: Spool) -> None:
-        self._table, self._spool = table, spool
-        self._columns: dict[str, None] = {}
-        self._extension: Extension = plan_extension(table, ())
-        self._writer = LineWriter(self._extension.names, "")
-        self._known: set[object] = set()
-
-    @property
-    def added(self) -> tuple[str, ...]:
-        return self._extension.added
-
-    def extend(self, rows: Iterable[TheoryRow]) -> None:
-        for row in rows:
-            self._add(row)
-
-    def _add(self, row: TheoryRow) -> None:
-        extra = row.extra
-        kind = (id(row.form), None if extra is None else tuple([name for name, text in extra.items() if text]))
-        if kind not in self._known:
-            self._known.add(kind)
-            self._learn(row)
-        self._spool.add(row.outputs, row.inputs, self._writer.line(row), len(self._extension.names))
-
-    def _learn(self, row: TheoryRow) -> None:
-        needed = [
-            name
-            for name, text in cells_of(row).items()
-            if text and name not in self._columns and (name != "OP State" or name in self._table.header)
-        ]
-        self._columns |= dict.fromkeys(needed)
-        extension = plan_extension(self._table, self._columns)
-        if extension.names != self._extension.names:
-            self._extension = extension
-            self._writer = LineWriter(extension.names, "")
-
-    def text(self) -> Iterator[str]:
-        width, newline = len(self._extension.names), self._table.newline
-        pads = {n: "," * (width - n) + newline for n in range(width + 1)}
-        lines = ((key, line + pads[columns]) for key, line, columns in self._spool.ordered())
-        return extended_text(self._extension, lines)
-
-
 def _encoded(pieces: Iterable[str]) -> Iterator[bytes]:
     batch: list[str] = []
     for piece in pieces:
@@ -346,43 +275,3 @@ def _encoded(pieces: Iterable[str]) -> Iterator[bytes]:
 def _heading(spec: OperatorSpec) -> tuple[str, ...]:
     """Return the columns of a new table: the standard ones, and those its metadata needs."""
     return (*BASE_COLUMNS, AVERAGE, PROFILING_AVERAGE, *(column.name for column in spec.profile_columns))
-
-
-def _report(
-    database: Path,
-    options: GridOptions,
-    reports: Sequence[TableReport],
-    skipped: Mapping[str, str],
-    watch: Stopwatch,
-) -> GridReport:
-    from perfcollect_core import __version__
-
-    models = [model for model in options.request.models if isinstance(model, ModelShapes)]
-    notes = [
-        f"{model.name} ({model.source}) does not state {', '.join(model.unknown)}: rows that need it are left out"
-        for model in models
-        if model.unknown and options.request.targeted
-    ]
-    notes += [f"{r.table}: no target model has rows of {r.operator}" for r in reports if not r.candidates]
-    return GridReport(
-        database=database,
-        dry_run=options.dry_run,
-        models=tuple(model.name for model in models),
-        versions={
-            "perfcollect": __version__,
-            "rules": str(RULES_VERSION),
-            "model table": str(model_table_version()),
-            "density standard": "1",
-        },
-        options={
-            "rows": options.rows,
-            "seed": options.seed,
-            "max_bytes": options.request.max_bytes,
-            "tp": list(options.request.tp),
-            "ep": list(options.request.ep),
-        },
-        tables=tuple(reports),
-        skipped=dict(sorted(skipped.items())),
-        notes=tuple(notes),
-        seconds={phase: round(seconds, 3) for phase, seconds in watch.seconds.items()},
-    )

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import islice
 from typing import cast
 
 import attrs
 
-from perfcollect_core.cases import Row, RunRequest
+from perfcollect_core.cases import Row
 from perfcollect_core.host import OperatorHost
 from perfcollect_core.specs import GridRequest, OperatorSpec
 from perfcollect_core.tables.match import raw_key
@@ -22,6 +21,7 @@ from .axes import rows_axis
 from .budget import row_bytes
 from .cells import GRID_RULE, cells_of, row_of, theory_row
 from .coverage import form_variant
+from .plan_check import PlanCheck
 from .sample import Pick, order_rows, strata_counts, table_seed
 from .standard import AxisStandard, promise_of
 from .theory import Form, Shape, TheoryRow
@@ -102,7 +102,7 @@ def generate_rows(
     if cap:
         yield from _chosen(source, filtered, candidates, counts, watch, cap, seed, standards)
         return
-    check = _PlanCheck(source, filtered.existing_rows, counts)
+    check = _plan_check(source, filtered, counts)
     while True:
         started = watch.clock()
         chunk = [row for row in islice(candidates, _CHUNK) if not filtered.is_present(row)]
@@ -124,7 +124,9 @@ def _chosen(
     seed: int,
     standards: Mapping[str, AxisStandard],
 ) -> Iterator[list[TheoryRow]]:
-    rows, asked, there = [], [], []
+    rows: list[TheoryRow] = []
+    asked: list[int] = []
+    there: list[int] = []
     started = watch.clock()
     for row in candidates:
         status = filtered.status(row)
@@ -141,7 +143,7 @@ def _chosen(
         rows, promises, table_seed(seed, source.table.path.name), cap, critical=asked, present=there
     )
     watch.add("enumerate", watch.clock() - started)
-    check = _PlanCheck(source, filtered.existing_rows, counts)
+    check = _plan_check(source, filtered, counts)
     generated, picks = set(there), []
     room = cap
     while room > 0:
@@ -163,6 +165,17 @@ def _chosen(
     counts.left = sum(1 for _ in order)
     counts.strata = strata_counts(picks)
     counts.curves, counts.curves_whole = _curve_counts(rows, picks)
+
+
+def _plan_check(source: RowSource, filtered: _Filter, counts: Generated) -> PlanCheck:
+    return PlanCheck(
+        source.host,
+        source.spec,
+        filtered.existing_rows,
+        table=source.table.path.name,
+        family=source.family,
+        drop=counts.drop,
+    )
 
 
 def _curve_counts(rows: Sequence[TheoryRow], picks: Sequence[Pick]) -> tuple[int, int]:
@@ -243,50 +256,6 @@ def _first_shape(inputs: str) -> Shape:
     """Return the first shape of a raw key's inputs: comparing it spares the key of nearly every row."""
     first = inputs.partition(";")[0]
     return tuple(int(part) if part.isdecimal() else -1 for part in first.split(",")) if first else ()
-
-
-class _PlanCheck:
-    """Asks the operator whether it can replay a row, and whether another row already asks for the same work."""
-
-    def __init__(self, source: RowSource, existing: Sequence[Row], counts: Generated) -> None:
-        self._source, self._counts = source, counts
-        host, spec = source.host, source.spec
-        self._canonical: Collection[tuple[str, ...]] = (
-            {host.canonical_key(spec, row) for row in existing} if host else ()
-        )
-        # Rows of one work share the output or the first input; for all others the key need not be made.
-        self._outputs = {row.ref.key[4] for row in existing}
-        self._firsts = {row.ref.key[1].partition(";")[0] for row in existing}
-
-    def accepted(self, rows: Sequence[TheoryRow]) -> list[TheoryRow]:
-        """Return those of *rows* that a run would take up; the others are counted by reason."""
-        source = self._source
-        if source.host is None or not rows:
-            return list(rows)
-        table = source.table.path.name
-        written = [row_of(table, source.operator, row) for row in rows]
-        matched = source.host.match_rows(source.spec, written, RunRequest(source.family))
-        refused = {id(row): skip for row, skip in matched.skips}
-        kept = []
-        for row, text in zip(rows, written, strict=True):
-            skip = refused.get(id(text))
-            if skip is not None:
-                self._counts.drop(f"refused by {source.operator}: {_general(skip.reason)}")
-            elif self._may_repeat(text) and source.host.canonical_key(source.spec, text) in self._canonical:
-                self._counts.drop("same work as a row of the table")
-            else:
-                kept.append(row)
-        return kept
-
-
-    def _may_repeat(self, row: Row) -> bool:
-        key = row.ref.key
-        return key[4] in self._outputs or key[1].partition(";")[0] in self._firsts
-
-
-def _general(reason: str) -> str:
-    """Return *reason* without its numbers, so that equal reasons count together."""
-    return re.sub(r"[0-9]+(?:,[0-9]+)*", "#", reason)
 
 
 def variant_of(row: TheoryRow) -> tuple[str, ...]:

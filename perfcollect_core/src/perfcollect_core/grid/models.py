@@ -70,7 +70,10 @@ class ModelShapes:
 
 @lru_cache(maxsize=1)
 def _table() -> Mapping[str, object]:
-    return tomllib.loads(resources.files(__package__).joinpath("models.toml").read_text("utf-8"))
+    found: Mapping[str, object] = tomllib.loads(
+        resources.files(__package__).joinpath("models.toml").read_text("utf-8")
+    )
+    return found
 
 
 def model_table_version() -> int:
@@ -182,8 +185,12 @@ def read_fields(fields: Mapping[str, object], name: str, source: str) -> ModelSh
         count = take.optional("n_shared_experts", "num_shared_experts")
         numbers["shared_intermediate"] = shared or count * numbers["expert_intermediate"]
     # A mixture without dense layers still states intermediate_size, often the expert's.
-    states_dense = "dense_layers" in fields or "first_k_dense_replace" in fields or "mlp_only_layers" in fields
-    dense_layers = take.optional("dense_layers", "first_k_dense_replace") or bool(fields.get("mlp_only_layers"))
+    states_dense = (
+        "dense_layers" in fields or "first_k_dense_replace" in fields or "mlp_only_layers" in fields
+    )
+    dense_layers = take.optional("dense_layers", "first_k_dense_replace") or bool(
+        fields.get("mlp_only_layers")
+    )
     dense = not experts or bool(dense_layers) or not states_dense
     if dense:
         numbers["intermediate"] = (
@@ -265,4 +272,8 @@ class _Fields:
     def degrees(self, name: str) -> tuple[int, ...]:
         """Return the parallel degrees the shipped table states."""
         value = self._fields.get(name)
-        return tuple(int(str(v)) for v in value) if isinstance(value, Sequence) and not isinstance(value, str) else ()
+        return (
+            tuple(int(str(v)) for v in value)
+            if isinstance(value, Sequence) and not isinstance(value, str)
+            else ()
+        )

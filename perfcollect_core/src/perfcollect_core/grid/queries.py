@@ -25,7 +25,16 @@ from .cells import GRID_RULE, cells_of, theory_row
 from .models import ModelShapes
 from .theory import TheoryRow
 
-__all__ = ["Answer", "Query", "check_queries", "manifest_hash", "model_queries", "queries_by_operator", "read_queries", "write_queries"]
+__all__ = [
+    "Answer",
+    "Query",
+    "check_queries",
+    "manifest_hash",
+    "model_queries",
+    "queries_by_operator",
+    "read_queries",
+    "write_queries",
+]
 
 State = Literal["exact", "interpolable", "missing"]
 
@@ -61,7 +70,9 @@ def model_queries(model: ModelShapes, loads: Sequence[Workload], request: GridRe
             seen = set()
             for given in host.generate_rows(host.spec(), (), asked):
                 row = given if isinstance(given, TheoryRow) else theory_row(given)  # type: ignore[arg-type]  # cells
-                cells = {column: text for column, text in cells_of(row).items() if text and column != GRID_RULE}
+                cells = {
+                    column: text for column, text in cells_of(row).items() if text and column != GRID_RULE
+                }
                 key = raw_key(name, cells)
                 if key not in seen:
                     seen.add(key)
@@ -98,7 +109,9 @@ def read_queries(path: Path) -> tuple[Query, ...]:
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeError) as error:
-        raise DataError(f"queries {path} cannot be read: {getattr(error, 'strerror', None) or error}") from error
+        raise DataError(
+            f"queries {path} cannot be read: {getattr(error, 'strerror', None) or error}"
+        ) from error
     found = []
     for number, line in enumerate(lines, start=1):
         if not line.strip():
@@ -108,7 +121,12 @@ def read_queries(path: Path) -> tuple[Query, ...]:
             query = fields["query"]
             cells = {str(column): str(text) for column, text in query["cells"].items()}
             found.append(
-                Query(str(fields["workload_id"]), str(query["kernel"]), cells, bool(fields.get("critical", False)))
+                Query(
+                    str(fields["workload_id"]),
+                    str(query["kernel"]),
+                    cells,
+                    bool(fields.get("critical", False)),
+                )
             )
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise DataError(

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import attrs
 
-from .coverage import TableCoverage
+from perfcollect_core.specs import GridRequest
 
-__all__ = ["GridReport", "TableReport", "write_report"]
+from .coverage import TableCoverage
+from .models import ModelShapes, model_table_version
+
+__all__ = ["GridReport", "TableReport", "make_report", "write_report"]
+
+_RULES_VERSION = 1
 
 
 @attrs.frozen(kw_only=True)
@@ -122,7 +127,9 @@ def _sentence(table: TableReport) -> str:
         parts.append(f"{dropped} dropped")
     if table.left:
         parts.append(f"{table.left} left by the cap")
-    return ", ".join(parts) + ("" if table.replayable else " (not replayable: no operator measures this kernel)")
+    return ", ".join(parts) + (
+        "" if table.replayable else " (not replayable: no operator measures this kernel)"
+    )
 
 
 def _details(table: TableReport) -> list[str]:
@@ -132,8 +139,48 @@ def _details(table: TableReport) -> list[str]:
     elif table.columns_added:
         lines.append(f"columns added: {', '.join(table.columns_added)}")
     if table.left:
-        lines.append(f"the cap leaves {table.curves - table.curves_whole} of {table.curves} curves incomplete")
+        lines.append(
+            f"the cap leaves {table.curves - table.curves_whole} of {table.curves} curves incomplete"
+        )
     return lines
+
+
+def make_report(
+    database: Path,
+    request: GridRequest,
+    tables: Sequence[TableReport],
+    skipped: Mapping[str, str],
+    seconds: Mapping[str, float],
+    *,
+    dry_run: bool,
+    options: Mapping[str, object],
+) -> GridReport:
+    """Put the reports of the tables together, with what the models do not state and the versions behind the rows."""
+    from perfcollect_core import __version__
+
+    models = [model for model in request.models if isinstance(model, ModelShapes)]
+    notes = [
+        f"{model.name} ({model.source}) does not state {', '.join(model.unknown)}: rows that need it are left out"
+        for model in models
+        if model.unknown and request.targeted
+    ]
+    notes += [f"{t.table}: no model asked for has rows of {t.operator}" for t in tables if not t.candidates]
+    return GridReport(
+        database=database,
+        dry_run=dry_run,
+        models=tuple(model.name for model in models),
+        versions={
+            "perfcollect": __version__,
+            "rules": str(_RULES_VERSION),
+            "model table": str(model_table_version()),
+            "density standard": "1",
+        },
+        options={**options, "max_bytes": request.max_bytes, "tp": list(request.tp), "ep": list(request.ep)},
+        tables=tuple(tables),
+        skipped=dict(sorted(skipped.items())),
+        notes=tuple(notes),
+        seconds={phase: round(spent, 3) for phase, spent in seconds.items()},
+    )
 
 
 def write_report(report: GridReport, path: Path) -> None:

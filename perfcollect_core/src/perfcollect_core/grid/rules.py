@@ -35,7 +35,11 @@ def tokens_of(request: GridRequest, grid: Sequence[int]) -> tuple[int, ...]:
 
 
 def token_width_axes(
-    tokens: Callable[[object], int | None] | None = None, *, side: str = "O", standard: str = "elementwise_tokens", **ends: int | bool
+    tokens: Callable[[object], int | None] | None = None,
+    *,
+    side: str = "O",
+    standard: str = "elementwise_tokens",
+    **ends: int | bool,
 ) -> tuple[Axis, ...]:
     """Return the two axes of rows of tokens by width, read off slot 0 of *side*."""
     return (
@@ -58,7 +62,10 @@ def tokens_by_width(
     """Yield a row for each form, token count and width; *asked* are the widths of the models."""
     counts, grid = tokens_of(request, tokens), frozenset(widths)
     every = values_of(request, widths, asked)
-    names = {width: f"{rule} grid" if width in grid and not request.workloads else f"{rule} model width" for width in every}
+    names = {
+        width: f"{rule} grid" if width in grid and not request.workloads else f"{rule} model width"
+        for width in every
+    }
     for one in forms:
         for count in counts:
             for width in every:

@@ -74,7 +74,7 @@ def order_rows(
     order = sorted(curves, key=lambda bucket: _rank(seed, bucket))
     chosen = _covering(order, promises)
     # Where there is room, no curve (a projection of a model) goes without its ends.
-    every = [*chosen, *(b for b in order if b not in set(chosen))] if 4 * len(curves) <= room else chosen
+    every = [*chosen, *(b for b in order if b not in set(chosen))] if 8 * len(curves) <= room else chosen
     yield from fresh(_anchors(curves, every, promises[0] if promises else None), "required")
     preferred = [*chosen, *(bucket for bucket in order if bucket not in set(chosen))]
     last = len(preferred)

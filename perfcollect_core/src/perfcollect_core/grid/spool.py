@@ -15,9 +15,10 @@ from .theory import Shape
 __all__ = ["Spool"]
 
 #: Output and input shapes decide the order of a table, larger ones first; equal ones stand by their text.
-Item = tuple[tuple[Shape, ...], tuple[Shape, ...], str, int]
+Key = tuple[tuple[Shape, ...], tuple[Shape, ...]]
+Item = tuple[Key, str, int]
 
-_ORDER = itemgetter(0, 1)
+_ORDER = itemgetter(0)
 _RUN = 65_536
 _BATCH = 512
 
@@ -32,7 +33,7 @@ class Spool:
 
     def add(self, outputs: tuple[Shape, ...], inputs: tuple[Shape, ...], line: str, width: int) -> None:
         """Take a line of *width* columns."""
-        self._items.append((outputs, inputs, line, width))
+        self._items.append(((outputs, inputs), line, width))
         if len(self._items) >= self._run:
             self._spill()
 
@@ -48,13 +49,13 @@ class Spool:
             marshal.dump(items[start : start + _BATCH], stream)
         self._files.append(stream)
 
-    def ordered(self) -> Iterator[tuple[tuple[tuple[Shape, ...], tuple[Shape, ...]], str, int]]:
+    def ordered(self) -> Iterator[Item]:
         """Yield (order key, line, width) in the consumer's order, equal keys by text; a line that stands twice comes once."""
         runs: list[Iterator[Item]] = [_read(stream) for stream in self._files]
         runs.append(iter(self._sorted()))
         merged = runs[0] if len(runs) == 1 else heapq.merge(*runs, key=_ORDER, reverse=True)
         for key, group in groupby(merged, key=_ORDER):
-            found = [(line, width) for _, _, line, width in group]
+            found = [(line, width) for _, line, width in group]
             if len(found) > 1:
                 found = sorted(set(found))
             for line, width in found:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import resources
@@ -40,7 +41,7 @@ class AxisStandard:
 
     def holes(self, values: Sequence[int]) -> Iterator[Hole]:
         """Yield the neighbours of the sorted *values* that are too far apart."""
-        for a, b in zip(values, values[1:], strict=False):
+        for a, b in itertools.pairwise(values):
             for last, kind, limit in self.spacing:
                 if b <= last:
                     if (b - a > limit) if kind == "gap" else (b > a * limit):

@@ -101,7 +101,7 @@ def find_forms(
             signature = parse_signature(row.cells)
         except ValueError:
             continue
-        inputs = [t for t in signature.inputs]
+        inputs = list(signature.inputs)
         while inputs and inputs[-1].is_absent:
             inputs.pop()
         outputs = [t for t in signature.outputs if not t.is_absent]

@@ -13,7 +13,15 @@ import attrs
 
 from perfcollect_core.errors import TableError
 
-__all__ = ["COMMIT_FILE", "PARTIAL", "Staged", "commit_staged", "remove_partials", "replace_file", "stage_file"]
+__all__ = [
+    "COMMIT_FILE",
+    "PARTIAL",
+    "Staged",
+    "commit_staged",
+    "remove_partials",
+    "replace_file",
+    "stage_file",
+]
 
 #: What the name of a file being written ends in; no reader takes such a file for a table.
 PARTIAL = ".partial"
@@ -70,7 +78,9 @@ def stage_file(path: Path, chunks: Iterable[bytes]) -> Staged:
     partial = target.with_name(target.name + PARTIAL)
     try:
         old = target.stat() if target.exists() else None
-        if (old is not None and not os.access(target, os.W_OK)) or (old is not None and not old.st_mode & 0o222):
+        if (old is not None and not os.access(target, os.W_OK)) or (
+            old is not None and not old.st_mode & 0o222
+        ):
             raise PermissionError(13, "Permission denied")
         _write_synced(partial, chunks, old)
     except OSError as error:
@@ -139,6 +149,8 @@ def _roll_back(backups: Sequence[tuple[Staged, Path | None]]) -> None:
         with contextlib.suppress(OSError):
             if backup is not None:
                 backup.replace(one.target)
+                # Renaming a file to another name of itself does nothing.
+                _remove(backup)
             elif not one.partial.exists():
                 _remove(one.target)
 

@@ -28,9 +28,7 @@ def plan_extension(table: Table, columns: Collection[str]) -> Extension:
     return Extension(table, plan.names, plan.added, plan)
 
 
-def extended_text(
-    extension: Extension, lines: Iterable[tuple[tuple[object, ...], str]]
-) -> Iterator[str]:
+def extended_text(extension: Extension, lines: Iterable[tuple[tuple[object, ...], str]]) -> Iterator[str]:
     """Yield the text of the table with *lines* among its rows, piece by piece, in consumer order.
 
     *lines* are (``consumer_order`` key, line with its end) in that order, under the extension's heading. The rows of
@@ -60,7 +58,7 @@ def _old_lines(table: Table, plan: _ColumnPlan) -> tuple[str, list[tuple[tuple[o
     head = table._header_text
     if reshape or renamed:
         head = _edited(head, table.header, plan, {**{name: name for name in plan.added}, **renamed})
-    old = []
+    old: list[tuple[tuple[object, ...], str]] = []
     for index, raw in table._pieces:
         if index is not None:
             text = _edited(raw, table.header, plan, {}) if reshape else raw

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 
 from perfcollect_core import Axis, GridRequest, OperatorSpec, Row, Signature
@@ -66,7 +66,7 @@ CACHE_AXES = (
 )
 
 
-def _slots(tensors: dict[int, tuple[Shape, str]]) -> tuple[tuple[Shape, ...], Form]:
+def _slots(tensors: Mapping[int, tuple[Shape, str]]) -> tuple[tuple[Shape, ...], Form]:
     shapes: list[Shape] = [()] * _SLOTS
     for index, (shape, _) in tensors.items():
         shapes[index] = shape
@@ -112,13 +112,11 @@ def attention_rows(spec: OperatorSpec, templates: Sequence[Row], request: GridRe
     for word in _dtypes(templates):
         for model in models_of(request):
             for heads in heads_of(model, request):
-                kind = (word, heads, model.head_dim, model.latent, model.kv_lora, model.rope)
-                if kind in seen:
-                    continue
-                seen.add(kind)
                 for scene in scenes(request):
                     row = (_latent_row if model.latent else _dense_row)(model, heads, scene, word)
-                    if row is not None:
+                    # Models share heads and latent widths.
+                    if row is not None and (key := (word, row.inputs, scene)) not in seen:
+                        seen.add(key)
                         yield row
 
 
@@ -149,7 +147,14 @@ def _dense_row(model: ModelShapes, heads: Heads, scene: Scene, word: str) -> The
     decode = scene.phase == "decode"
     query = (scene.tokens, heads.query, d)
     key = (pool_blocks(scene), heads.key, BLOCK, d) if decode else (scene.tokens, heads.key, d)
-    tensors = {0: (query, word), 1: (key, word), 2: (key, word), 4: (_MASK, "INT8"), 5: ((b,), "INT64"), 6: ((b,), "INT64")}
+    tensors = {
+        0: (query, word),
+        1: (key, word),
+        2: (key, word),
+        4: (_MASK, "INT8"),
+        5: ((b,), "INT64"),
+        6: ((b,), "INT64"),
+    }
     if decode:
         tensors[14] = ((b, blocks_of(scene.keys)), "INT32")
     inputs, one = _slots(tensors)
@@ -168,7 +173,7 @@ def _latent_row(model: ModelShapes, heads: Heads, scene: Scene, word: str) -> Th
             return None
         nope, rope = (scene.tokens, h, _EXPANDED), (scene.tokens, h, model.rope)
         tensors = {
-            **{slot: (nope, word) for slot in range(3)},
+            **dict.fromkeys(range(3), (nope, word)),
             4: (_MASK, "INT8"),
             5: ((b,), "INT64"),
             6: ((b,), "INT64"),
@@ -177,7 +182,9 @@ def _latent_row(model: ModelShapes, heads: Heads, scene: Scene, word: str) -> Th
         }
         inputs, one = _slots(tensors)
         cells = {**_unpaged(scene), **_cells(model, Heads(h, h), scene, "TND", 3)}
-        return TheoryRow(inputs, (nope,), one, rule, (scene.keys, b, int(scene.queries == 1), 0, h, h, _EXPANDED), cells)
+        return TheoryRow(
+            inputs, (nope,), one, rule, (scene.keys, b, int(scene.queries == 1), 0, h, h, _EXPANDED), cells
+        )
     if h & (h - 1) or h > _MOST_LATENT_HEADS:
         return None
     pool = pool_blocks(scene)
@@ -237,7 +244,9 @@ def indexer_rows(spec: OperatorSpec, templates: Sequence[Row], request: GridRequ
 
 def cache_rows(spec: OperatorSpec, templates: Sequence[Row], request: GridRequest) -> Iterator[TheoryRow]:
     """Yield new tokens of a latent cache: decode writes single slots, prefill runs of them."""
-    default = form("DT_BF16;DT_BF16;DT_BF16;DT_BF16;INT64;DT_BF16;DT_BF16;;;;;", "DT_BF16;DT_BF16;DT_BF16;DT_BF16")
+    default = form(
+        "DT_BF16;DT_BF16;DT_BF16;DT_BF16;INT64;DT_BF16;DT_BF16;;;;;", "DT_BF16;DT_BF16;DT_BF16;DT_BF16"
+    )
 
     def kind(signature: Signature) -> str | None:
         kv, index = signature.input(0).shape or (), signature.input(4).shape or ()

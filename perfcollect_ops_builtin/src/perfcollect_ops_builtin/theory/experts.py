@@ -66,13 +66,25 @@ def grouped_rows(spec: OperatorSpec, templates: Sequence[Row], request: GridRequ
             scale = (layer.count, layer.n) if scaled else ()
             for asked in tokens_of(request, MOE_TOKENS):
                 t = _serves(request, asked, layer)
-                inputs = ((t, layer.k), weight, (), scale, (), (), (), (layer.count,), (t,) if by_token else ())
-                inputs = inputs[: max(8, len(one.input_dtypes))]
+                slots: tuple[Shape, ...] = (
+                    (t, layer.k),
+                    weight,
+                    (),
+                    scale,
+                    (),
+                    (),
+                    (),
+                    (layer.count,),
+                    (t,) if by_token else (),
+                )
+                inputs = slots[: max(8, len(one.input_dtypes))]
                 at = (t, layer.count, layer.k, layer.n)
                 yield TheoryRow(inputs, ((t, layer.n),), one, rule, at, _GROUPS)
 
 
-def swiglu_quant_rows(spec: OperatorSpec, templates: Sequence[Row], request: GridRequest) -> Iterator[TheoryRow]:
+def swiglu_quant_rows(
+    spec: OperatorSpec, templates: Sequence[Row], request: GridRequest
+) -> Iterator[TheoryRow]:
     """Yield gate and up of a rank's experts with their activation, within the kernel's limits."""
 
     def kind(signature: Signature) -> str | None:

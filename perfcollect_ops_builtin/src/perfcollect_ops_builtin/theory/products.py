@@ -133,7 +133,9 @@ def batched_rows(spec: OperatorSpec, templates: Sequence[Row], request: GridRequ
                 yield TheoryRow(((b, m, k), (b, k, n)), ((b, m, n),), one, rule, (m, b, k, n))
 
 
-def transposed_rows(spec: OperatorSpec, templates: Sequence[Row], request: GridRequest) -> Iterator[TheoryRow]:
+def transposed_rows(
+    spec: OperatorSpec, templates: Sequence[Row], request: GridRequest
+) -> Iterator[TheoryRow]:
     """Yield products of heads written token-major."""
     tokens = tokens_of(request, GEMM_TOKENS)
     for one in find_forms(templates, _PLAIN, _batched_kind):

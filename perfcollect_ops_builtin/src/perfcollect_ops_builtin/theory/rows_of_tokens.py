@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from perfcollect_core import Axis, GridRequest, OperatorSpec, Row, Signature
 from perfcollect_core.grid.axes import HEADS, TOKENS, dim
@@ -41,13 +41,19 @@ def _second_kind(signature: Signature) -> str | None:
     x, y = signature.input(0).shape or (), signature.input(1).shape
     if len(x) != 2 or signature.output().shape != x:
         return None
-    kinds = {None: "scalar", x[1:]: "vector", (1, x[1]): "row", (x[0], 1): "column", x: ""}
+    kinds: dict[tuple[int, ...] | None, str] = {
+        None: "scalar",
+        x[1:]: "vector",
+        (1, x[1]): "row",
+        (x[0], 1): "column",
+        x: "",
+    }
     return kinds.get(y)
 
 
 def add_rows(spec: OperatorSpec, templates: Sequence[Row], request: GridRequest) -> Iterator[TheoryRow]:
     """Yield sums of two tensors, or of what the table's rows broadcast."""
-    kinds = {
+    kinds: dict[str, Callable[[int, int], tuple[int, ...]]] = {
         "": lambda t, d: (t, d),
         "column": lambda t, d: (t, 1),
         "row": lambda t, d: (1, d),
@@ -63,12 +69,16 @@ def add_rows(spec: OperatorSpec, templates: Sequence[Row], request: GridRequest)
     )
 
 
-def masked_fill_rows(spec: OperatorSpec, templates: Sequence[Row], request: GridRequest) -> Iterator[TheoryRow]:
+def masked_fill_rows(
+    spec: OperatorSpec, templates: Sequence[Row], request: GridRequest
+) -> Iterator[TheoryRow]:
     """Yield the masking of tokens outside a vocabulary shard, and of logits where a row has a full mask."""
 
     def kind(signature: Signature) -> str | None:
         x, mask = signature.input(0).shape or (), signature.input(1).shape
-        known = {(*x[:1], 1): "", x: "full"} if len(x) == 2 and signature.input(2).shape is None else {}
+        known: dict[tuple[int, ...], str] = (
+            {(*x[:1], 1): "", x: "full"} if len(x) == 2 and signature.input(2).shape is None else {}
+        )
         return known.get(mask or ())
 
     yield from tokens_by_width(
@@ -126,7 +136,9 @@ def rms_norm_rows(spec: OperatorSpec, templates: Sequence[Row], request: GridReq
     """Yield norms of tokens."""
     yield from tokens_by_width(
         request,
-        find_forms(templates, form("DT_BF16;DT_BF16", "DT_BF16;FLOAT"), lambda s: "" if _two_axes(s) else None),
+        find_forms(
+            templates, form("DT_BF16;DT_BF16", "DT_BF16;FLOAT"), lambda s: "" if _two_axes(s) else None
+        ),
         lambda t, d, one: (((t, d), (d,)), ((t, d), (t, 1))),
         rule="rmsnorm",
         asked=hidden_widths(request, normalised=True),
@@ -167,7 +179,9 @@ def quantise_rows(spec: OperatorSpec, templates: Sequence[Row], request: GridReq
         )
 
 
-def dynamic_quant_rows(spec: OperatorSpec, templates: Sequence[Row], request: GridRequest) -> Iterator[TheoryRow]:
+def dynamic_quant_rows(
+    spec: OperatorSpec, templates: Sequence[Row], request: GridRequest
+) -> Iterator[TheoryRow]:
     """Yield quantisation with a scale found for each token, smoothed where the table's rows are."""
 
     def kind(signature: Signature) -> str | None:

@@ -117,12 +117,16 @@ def cache_rows(spec: OperatorSpec, templates: Sequence[Row], request: GridReques
     """Yield new tokens of a paged cache: key heads of one rank by head size."""
 
     def kind(signature: Signature) -> str | None:
-        return "" if len(signature.input(2).shape or ()) == 4 and not signature.input(2).is_nz_storage else None
+        return (
+            "" if len(signature.input(2).shape or ()) == 4 and not signature.input(2).is_nz_storage else None
+        )
 
     default = form("DT_BF16;DT_BF16;DT_BF16;DT_BF16;INT32", "DT_BF16;DT_BF16")
     sizes = [(h, d) for h in KV_HEADS for d in HEAD_DIMS]
     if request.workloads:
-        asked = {(x.key, m.head_dim) for m in models_of(request) if not m.latent for x in heads_of(m, request)}
+        asked = {
+            (x.key, m.head_dim) for m in models_of(request) if not m.latent for x in heads_of(m, request)
+        }
         sizes = sorted(asked)
     for one in find_forms(templates, default, kind):
         for h, d in sizes:

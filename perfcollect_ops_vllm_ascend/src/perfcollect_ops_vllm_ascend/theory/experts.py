@@ -23,9 +23,7 @@ AXES = (
 _MOST_ELEMENTS = 58 * 2**20
 _CARDS = (8, 16, 32, 64)
 _MOST_LOCAL = 17
-_DEFAULT = form(
-    "DT_BF16;INT8;INT8;INT32;INT64;INT64;FLOAT", "DT_BF16;INT32", f"ND;{NZ};{NZ};ND;ND;ND;ND"
-)
+_DEFAULT = form("DT_BF16;INT8;INT8;INT32;INT64;INT64;FLOAT", "DT_BF16;INT32", f"ND;{NZ};{NZ};ND;ND;ND;ND")
 
 
 def _local_experts(experts: int, request: GridRequest) -> list[int]:
@@ -68,7 +66,14 @@ def fused_rows(spec: OperatorSpec, templates: Sequence[Row], request: GridReques
                     for m in tokens_of(request, MOE_TOKENS):
                         if m * h * k > _MOST_ELEMENTS:
                             continue
-                        inputs = ((m, h), (e, h, 2 * inner), (e, inner, h), (m, k), (e, 2 * inner), (e, h), (m, k))
+                        inputs = (
+                            (m, h),
+                            (e, h, 2 * inner),
+                            (e, inner, h),
+                            (m, k),
+                            (e, 2 * inner),
+                            (e, h),
+                            (m, k),
+                        )
                         at = (m, e, h, inner, model.experts // e)
                         yield TheoryRow(inputs, ((m, h), (e,)), one, rule, at, cells)
-
