@@ -7,75 +7,32 @@ about CANN, not CANN. Nothing in perfcollect imports it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from operands import (
+    ABSENT,
+    DTYPE_BYTES,
+    Argument,
+    Kernel,
+    Slot,
+    dims_text,
+    dtype_of,
+    kernel,
+    numel,
+    optional_slot,
+    slot,
+    tensors,
+    vector,
+    zero_dimensional,
+)
 
 __all__ = ["Kernel", "Slot", "lower"]
 
-Argument = Any
 Record = Mapping[str, Any]
 
-_DTYPES = {
-    0: "FLOAT",
-    1: "FLOAT16",
-    2: "INT8",
-    3: "INT32",
-    4: "UINT8",
-    6: "INT16",
-    7: "UINT16",
-    8: "UINT32",
-    9: "INT64",
-    10: "UINT64",
-    11: "DOUBLE",
-    12: "BOOL",
-    16: "COMPLEX64",
-    27: "DT_BF16",
-    29: "INT4",
-    34: "DT_HIFLOAT8",
-    35: "DT_FLOAT8_E5M2",
-    36: "DT_FLOAT8_E4M3FN",
-}
-_DTYPE_BYTES = {0: 4, 1: 2, 3: 4, 6: 2, 7: 2, 8: 4, 9: 8, 10: 8, 11: 8, 16: 8, 27: 2}
-_FRACTAL_NZ = 29
 # A2 and A3 copy up to this size without a kernel.
 _LARGEST_MEMORY_COPY_BYTES = 400_000
-_CUBE = frozenset({"MatMulV2", "MatMulV3", "BatchMatMulV2", "TransposeBatchMatMul", "QuantBatchMatmulV3"})
-_MIXED = frozenset(
-    {
-        "FusedInferAttentionScore",
-        "GroupedMatmul",
-        "GroupedMatmulSwigluQuant",
-        "LightningIndexer",
-        "LightningIndexerVllm",
-        "SparseFlashAttention",
-        "DispatchFFNCombine",
-        "RINGMLAPrefillBF16Kernel",
-    }
-)
 _HELPER_NS = 800
-
-
-@dataclass(frozen=True)
-class Slot:
-    """One operand as a profiler prints it; an absent one has no shape and ``DT_UNDEFINED``."""
-
-    shape: str
-    dtype: str
-    format: str
-
-
-@dataclass(frozen=True)
-class Kernel:
-    """One row of op_summary that a launch causes; ``duration_ns`` ``None`` means the launch's own."""
-
-    op_type: str
-    inputs: tuple[Slot, ...]
-    outputs: tuple[Slot, ...]
-    task_type: str = "AI_VECTOR_CORE"
-    duration_ns: int | None = None
-
-
-_ABSENT = Slot("", "DT_UNDEFINED", "NULL")
 
 
 def lower(record: Record) -> tuple[Kernel, ...]:
@@ -94,9 +51,9 @@ def lower(record: Record) -> tuple[Kernel, ...]:
 def _lower_aclop(record: Record) -> tuple[Kernel, ...]:
     name: str = record["name"]
     name = {"Identity": "TransData", "BatchMatMul": "BatchMatMulV2"}.get(name, name)
-    inputs = tuple(_slot(tensor) for tensor in record["args"])
-    outputs = tuple(_slot(tensor) for tensor in record["outputs"])
-    return (_kernel(name, inputs, outputs),)
+    inputs = tuple(slot(tensor) for tensor in record["args"])
+    outputs = tuple(slot(tensor) for tensor in record["outputs"])
+    return (kernel(name, inputs, outputs),)
 
 
 def _collective_type(name: str) -> str:
@@ -105,88 +62,17 @@ def _collective_type(name: str) -> str:
     return f"hcom_{special.get(word, word[:1].lower() + word[1:])}_"
 
 
-def _kernel(
-    op_type: str, inputs: Sequence[Slot], outputs: Sequence[Slot], duration_ns: int | None = None
-) -> Kernel:
-    task_type = "AI_CORE" if op_type in _CUBE else "MIX_AIC" if op_type in _MIXED else "AI_VECTOR_CORE"
-    return Kernel(op_type, _trimmed(inputs), tuple(outputs), task_type, duration_ns)
-
-
-def _trimmed(slots: Sequence[Slot]) -> tuple[Slot, ...]:
-    kept = list(slots)
-    while kept and kept[-1] == _ABSENT:
-        kept.pop()
-    return tuple(kept)
-
-
-def _is_tensor(argument: Argument) -> bool:
-    return isinstance(argument, dict) and "view" in argument
-
-
-def _numel(dims: Sequence[int]) -> int:
-    total = 1
-    for dim in dims:
-        total *= dim
-    return total
-
-
-def _slot(argument: Argument, *, stored: bool = False, dtype: str | None = None) -> Slot:
-    """Return the slot of a tensor (or of a list's first); ``stored`` prints a transposed view as it lies in memory."""
-    if isinstance(argument, dict) and "tensors" in argument:
-        argument = argument["tensors"][0] if argument["tensors"] else None
-    if not _is_tensor(argument):
-        return _ABSENT
-    dims = list(argument["view"])
-    if argument["format"] == _FRACTAL_NZ:
-        return Slot(_text(argument["storage"]), dtype or _DTYPES.get(argument["dtype"], "?"), "FRACTAL_NZ")
-    if stored and _is_transposed(argument):
-        dims[-2:] = dims[-1], dims[-2]
-    return Slot(_text(dims), dtype or _DTYPES.get(argument["dtype"], "?"), "ND")
-
-
-def _optional(argument: Argument) -> Slot:
-    """Return the slot of an operand that an empty tensor stands in for when it is absent."""
-    if _is_tensor(argument) and _numel(argument["view"]) == 0:
-        return _ABSENT
-    return _slot(argument)
-
-
-def _text(dims: Sequence[int]) -> str:
-    return ",".join(map(str, dims))
-
-
-def _is_transposed(tensor: Mapping[str, Any]) -> bool:
-    strides, view = tensor.get("strides"), tensor["view"]
-    return strides is not None and len(view) >= 2 and strides[-2] == 1 and strides[-1] == view[-2]
-
-
-def _vector(length: int) -> Slot:
-    return Slot(str(length), "INT64", "ND")
-
-
-def _zero_dimensional(dtype: str) -> Slot:
-    return Slot("", dtype, "ND")
-
-
-def _dtype_of(argument: Argument) -> str:
-    return _slot(argument).dtype
-
-
-def _tensors(arguments: Sequence[Argument]) -> list[Argument]:
-    return [argument for argument in arguments if _is_tensor(argument)]
-
-
 Rule = Callable[[str, Sequence[Argument]], tuple[Kernel, ...]]
 
 
 def _default(name: str, arguments: Sequence[Argument]) -> tuple[Kernel, ...]:
     """Take the last tensor for the output and the API's own name for the type."""
-    tensors = _tensors(arguments)
+    given = tensors(arguments)
     op_type = name.removeprefix("aclnn").removeprefix("Inplace").removeprefix("Atb")
-    slots = [_slot(tensor) for tensor in tensors]
+    slots = [slot(tensor) for tensor in given]
     inplace = "Inplace" in name
     inputs, outputs = (slots, slots[:1]) if inplace else (slots[:-1], slots[-1:])
-    return (_kernel(op_type, inputs, outputs),)
+    return (kernel(op_type, inputs, outputs),)
 
 
 def _plain(
@@ -195,8 +81,8 @@ def _plain(
     """Return the rule of an API whose operands stand at fixed places; ``stored`` ones print as they lie in memory."""
 
     def rule(name: str, arguments: Sequence[Argument]) -> tuple[Kernel, ...]:
-        slots = [_slot(arguments[at], stored=at in stored) for at in inputs]
-        return (_kernel(op_type, slots, [_slot(arguments[at]) for at in outputs]),)
+        slots = [slot(arguments[at], stored=at in stored) for at in inputs]
+        return (kernel(op_type, slots, [slot(arguments[at]) for at in outputs]),)
 
     return rule
 
@@ -204,85 +90,85 @@ def _plain(
 def _matmul(name: str, arguments: Sequence[Argument]) -> tuple[Kernel, ...]:
     left, right, result = arguments[:3]
     wide = result["dtype"] == 0 and left["dtype"] != 0
-    slots = [_slot(left, stored=True), _slot(right, stored=True)]
-    return (_kernel("MatMulV3" if wide else "MatMulV2", slots, [_slot(result)]),)
+    slots = [slot(left, stored=True), slot(right, stored=True)]
+    return (kernel("MatMulV3" if wide else "MatMulV2", slots, [slot(result)]),)
 
 
 def _addmm(name: str, arguments: Sequence[Argument]) -> tuple[Kernel, ...]:
     bias, left, right = arguments[:3]
-    slots = [_slot(left, stored=True), _slot(right, stored=True), _slot(bias)]
-    return (_kernel("MatMulV2", slots, [_slot(_tensors(arguments)[-1])]),)
+    slots = [slot(left, stored=True), slot(right, stored=True), slot(bias)]
+    return (kernel("MatMulV2", slots, [slot(tensors(arguments)[-1])]),)
 
 
 def _scalar_add(name: str, arguments: Sequence[Argument]) -> tuple[Kernel, ...]:
     """The scalar comes first here, and the tensor second."""
-    other, result = _tensors(arguments)
-    slot = _slot(other)
-    return (_kernel("Add", [_zero_dimensional(slot.dtype), slot], [_slot(result)]),)
+    other, result = tensors(arguments)
+    operand = slot(other)
+    return (kernel("Add", [zero_dimensional(operand.dtype), operand], [slot(result)]),)
 
 
 def _adds(name: str, arguments: Sequence[Argument]) -> tuple[Kernel, ...]:
-    slot = _slot(arguments[0])
-    return (_kernel("Add", [slot, _zero_dimensional(slot.dtype)], [_slot(arguments[-1])]),)
+    operand = slot(arguments[0])
+    return (kernel("Add", [operand, zero_dimensional(operand.dtype)], [slot(arguments[-1])]),)
 
 
 def _gather(name: str, arguments: Sequence[Argument]) -> tuple[Kernel, ...]:
-    table, indices, result = _tensors(arguments)
-    return (_kernel("GatherV2", [_slot(table), _slot(indices), _vector(1)], [_slot(result)]),)
+    table, indices, result = tensors(arguments)
+    return (kernel("GatherV2", [slot(table), slot(indices), vector(1)], [slot(result)]),)
 
 
 def _index(name: str, arguments: Sequence[Argument]) -> tuple[Kernel, ...]:
     source, indices, result = arguments[:3]
-    given = [_slot(tensor) for tensor in indices["tensors"] if tensor]
-    metadata = [_vector(len(indices["tensors"])), _vector(len(result["view"]))]
-    return (_kernel("Index", [_slot(source), *metadata, *given], [_slot(result)]),)
+    given = [slot(tensor) for tensor in indices["tensors"] if tensor]
+    metadata = [vector(len(indices["tensors"])), vector(len(result["view"]))]
+    return (kernel("Index", [slot(source), *metadata, *given], [slot(result)]),)
 
 
 def _scatter(name: str, arguments: Sequence[Argument]) -> tuple[Kernel, ...]:
-    slots = [_slot(argument) for argument in arguments[:3]]
-    return (_kernel("ScatterNdUpdate", slots, slots[:1]),)
+    slots = [slot(argument) for argument in arguments[:3]]
+    return (kernel("ScatterNdUpdate", slots, slots[:1]),)
 
 
 def _masked_fill(name: str, arguments: Sequence[Argument]) -> tuple[Kernel, ...]:
-    target, mask = _slot(arguments[0]), _slot(arguments[1])
-    return (_kernel("MaskedFill", [target, mask, _zero_dimensional(target.dtype)], [target]),)
+    target, mask = slot(arguments[0]), slot(arguments[1])
+    return (kernel("MaskedFill", [target, mask, zero_dimensional(target.dtype)], [target]),)
 
 
 def _pad(name: str, arguments: Sequence[Argument]) -> tuple[Kernel, ...]:
-    source, result = _slot(arguments[0]), _slot(arguments[-1])
-    paddings = _vector(2 * len(arguments[0]["view"]))
-    return (_kernel("PadV3", [source, paddings, _zero_dimensional(source.dtype)], [result]),)
+    source, result = slot(arguments[0]), slot(arguments[-1])
+    paddings = vector(2 * len(arguments[0]["view"]))
+    return (kernel("PadV3", [source, paddings, zero_dimensional(source.dtype)], [result]),)
 
 
 def _sort(name: str, arguments: Sequence[Argument]) -> tuple[Kernel, ...]:
-    source, values, indices = _tensors(arguments)
-    narrow, wide = _slot(indices, dtype="INT32"), _slot(indices)
+    source, values, indices = tensors(arguments)
+    narrow, wide = slot(indices, dtype="INT32"), slot(indices)
     return (
-        _kernel("Sort", [_slot(source)], [_slot(values), narrow]),
-        _kernel("Cast", [narrow], [wide], _HELPER_NS),
+        kernel("Sort", [slot(source)], [slot(values), narrow]),
+        kernel("Cast", [narrow], [wide], _HELPER_NS),
     )
 
 
 def _arg_max(name: str, arguments: Sequence[Argument]) -> tuple[Kernel, ...]:
-    source, indices = _tensors(arguments)
-    narrow, wide = _slot(indices, dtype="INT32"), _slot(indices)
+    source, indices = tensors(arguments)
+    narrow, wide = slot(indices, dtype="INT32"), slot(indices)
     return (
-        _kernel("ArgMaxV2", [_slot(source), _zero_dimensional("INT64")], [narrow]),
-        _kernel("Cast", [narrow], [wide], _HELPER_NS),
+        kernel("ArgMaxV2", [slot(source), zero_dimensional("INT64")], [narrow]),
+        kernel("Cast", [narrow], [wide], _HELPER_NS),
     )
 
 
 def _copy(name: str, arguments: Sequence[Argument]) -> tuple[Kernel, ...]:
     """A copy is a Cast, a Transpose, a Slice or a TensorMove: dtype and strides of the source tell."""
     target, source = arguments[:2]
-    result = _slot(target)
+    result = slot(target)
     if target["dtype"] != source["dtype"]:
-        return (_kernel("Cast", [_slot(source)], [result]),)
+        return (kernel("Cast", [slot(source)], [result]),)
     if "strides" in source:
         return (_strided_copy(source, result),)
-    if _numel(source["view"]) * _DTYPE_BYTES.get(source["dtype"], 1) <= _LARGEST_MEMORY_COPY_BYTES:
+    if numel(source["view"]) * DTYPE_BYTES.get(source["dtype"], 1) <= _LARGEST_MEMORY_COPY_BYTES:
         return ()
-    return (_kernel("TensorMove", [_slot(source)], [result]),)
+    return (kernel("TensorMove", [slot(source)], [result]),)
 
 
 def _strided_copy(source: Mapping[str, Any], result: Slot) -> Kernel:
@@ -292,18 +178,18 @@ def _strided_copy(source: Mapping[str, Any], result: Slot) -> Kernel:
     for axis in reversed(order):
         dense = dense and (view[axis] == 1 or strides[axis] == expected)
         expected *= view[axis]
-    dtype = _dtype_of(source)
+    dtype = dtype_of(source)
     if dense:
-        return _kernel("Transpose", [Slot(_text(dims), dtype, "ND"), _vector(len(view))], [result])
-    outer = [_numel(source["storage"]), *(strides[axis] for axis in order)]
+        return kernel("Transpose", [Slot(dims_text(dims), dtype, "ND"), vector(len(view))], [result])
+    outer = [numel(source["storage"]), *(strides[axis] for axis in order)]
     whole = [outer[at] // outer[at + 1] if outer[at + 1] else 1 for at in range(len(order))]
-    parameters = [_vector(len(view)), _vector(len(view))]
-    return _kernel("Slice", [Slot(_text(whole), dtype, "ND"), *parameters], [result])
+    parameters = [vector(len(view)), vector(len(view))]
+    return kernel("Slice", [Slot(dims_text(whole), dtype, "ND"), *parameters], [result])
 
 
 def _dynamic_quant(name: str, arguments: Sequence[Argument]) -> tuple[Kernel, ...]:
-    inputs = [_slot(argument) for argument in arguments[:3]]
-    return (_kernel("DynamicQuant", inputs, [_slot(tensor) for tensor in _tensors(arguments[3:])]),)
+    inputs = [slot(argument) for argument in arguments[:3]]
+    return (kernel("DynamicQuant", inputs, [slot(tensor) for tensor in tensors(arguments[3:])]),)
 
 
 def _attention(name: str, arguments: Sequence[Argument]) -> tuple[Kernel, ...]:
@@ -312,42 +198,42 @@ def _attention(name: str, arguments: Sequence[Argument]) -> tuple[Kernel, ...]:
     slots = []
     for argument in arguments[:inputs]:
         lengths = isinstance(argument, dict) and "ints" in argument
-        slots.append(_vector(len(argument["ints"])) if lengths else _slot(argument))
-    slots += [_ABSENT] * (31 - len(slots))
-    result, lse = _tensors(arguments)[-2:]
-    second = _zero_dimensional("FLOAT") if _numel(lse["view"]) <= 1 else _slot(lse)
-    return (Kernel("FusedInferAttentionScore", tuple(slots), (_slot(result), second), "MIX_AIC"),)
+        slots.append(vector(len(argument["ints"])) if lengths else slot(argument))
+    slots += [ABSENT] * (31 - len(slots))
+    result, lse = tensors(arguments)[-2:]
+    second = zero_dimensional("FLOAT") if numel(lse["view"]) <= 1 else slot(lse)
+    return (Kernel("FusedInferAttentionScore", tuple(slots), (slot(result), second), "MIX_AIC"),)
 
 
 def _grouped_matmul(name: str, arguments: Sequence[Argument]) -> tuple[Kernel, ...]:
     order = (0, 1, 2, 3, 4, 5, 6, 8, 7)
-    slots = [_slot(arguments[at], stored=at == 1) for at in order]
+    slots = [slot(arguments[at], stored=at == 1) for at in order]
     lists = [argument for argument in arguments[9:] if isinstance(argument, dict) and "tensors" in argument]
-    return (_kernel("GroupedMatmul", slots, [_slot(lists[0])]),)
+    return (kernel("GroupedMatmul", slots, [slot(lists[0])]),)
 
 
 def _quant_matmul(name: str, arguments: Sequence[Argument]) -> tuple[Kernel, ...]:
-    slots = [_slot(arguments[0], stored=True), _slot(arguments[1], stored=True)]
-    slots += [_optional(arguments[at]) for at in (3, 6, 8, 2)]
-    return (_kernel("QuantBatchMatmulV3", slots, [_slot(_tensors(arguments)[-1])]),)
+    slots = [slot(arguments[0], stored=True), slot(arguments[1], stored=True)]
+    slots += [optional_slot(arguments[at]) for at in (3, 6, 8, 2)]
+    return (kernel("QuantBatchMatmulV3", slots, [slot(tensors(arguments)[-1])]),)
 
 
 def _kv_cache(name: str, arguments: Sequence[Argument]) -> tuple[Kernel, ...]:
     outputs = [
-        _slot(arguments[5]),
-        _slot(arguments[6]),
-        *(_slot(tensor) for tensor in _tensors(arguments)[-2:]),
+        slot(arguments[5]),
+        slot(arguments[6]),
+        *(slot(tensor) for tensor in tensors(arguments)[-2:]),
     ]
-    slots = tuple(_slot(argument) for argument in arguments[:11])
-    return (Kernel("KvRmsNormRopeCache", (*slots, _ABSENT), tuple(outputs)),)
+    slots = tuple(slot(argument) for argument in arguments[:11])
+    return (Kernel("KvRmsNormRopeCache", (*slots, ABSENT), tuple(outputs)),)
 
 
 def _trailing(op_type: str, inputs: int, outputs: int) -> Rule:
     """Return the rule of an API whose first tensors are the inputs and whose last are the outputs."""
 
     def rule(name: str, arguments: Sequence[Argument]) -> tuple[Kernel, ...]:
-        results = [_slot(tensor) for tensor in _tensors(arguments)[-outputs:]]
-        return (_kernel(op_type, [_slot(argument) for argument in arguments[:inputs]], results),)
+        results = [slot(tensor) for tensor in tensors(arguments)[-outputs:]]
+        return (kernel(op_type, [slot(argument) for argument in arguments[:inputs]], results),)
 
     return rule
 
@@ -362,15 +248,15 @@ def _not_collected(op_type: str) -> Rule:
 
 
 def _reshape_and_cache(name: str, arguments: Sequence[Argument]) -> tuple[Kernel, ...]:
-    slots = [_slot(argument) for argument in arguments[:5]]
-    return (_kernel("ReshapeAndCacheNdKernel", slots, slots[2:4]),)
+    slots = [slot(argument) for argument in arguments[:5]]
+    return (kernel("ReshapeAndCacheNdKernel", slots, slots[2:4]),)
 
 
 def _ring(name: str, arguments: Sequence[Argument]) -> tuple[Kernel, ...]:
     """15 slots: five operands, the mask, seven empty ones, the earlier partial result and its log-sum-exp."""
-    slots = [_slot(argument) for argument in arguments[:6]]
-    slots += [*[_ABSENT] * 7, _slot(arguments[7]), _slot(arguments[8])]
-    results = [_slot(tensor) for tensor in _tensors(arguments)[-2:]]
+    slots = [slot(argument) for argument in arguments[:6]]
+    slots += [*[ABSENT] * 7, slot(arguments[7]), slot(arguments[8])]
+    results = [slot(tensor) for tensor in tensors(arguments)[-2:]]
     return (Kernel("RINGMLAPrefillBF16Kernel", tuple(slots), tuple(results), "MIX_AIC"),)
 
 

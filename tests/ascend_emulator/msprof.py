@@ -148,6 +148,9 @@ def _rows(records: Sequence[Mapping[str, Any]]) -> Iterator[tuple[Mapping[str, A
         for kernel in lower(record):
             duration = record["duration_ns"] if kernel.duration_ns is None else kernel.duration_ns
             found.append((record, kernel, start, duration))
+            if kernel.task_type == "COMMUNICATION":
+                # The profiler shows a collective a second time, off every stream.
+                found.append(({**record, "stream": "N/A"}, kernel, start, duration))
             start += duration
     return iter(sorted(found, key=lambda row: row[2]))
 

@@ -194,3 +194,17 @@ def test_without_a_program_it_says_so(tmp_path: Path) -> None:
 
     assert done.returncode == 1
     assert done.stderr == "[ERROR] msprof: no application: use --application= or put the command last\n"
+
+
+def test_a_collective_is_shown_twice_as_profilers_do(launches: Path) -> None:
+    collective = {**_softmax(7, rows=4), "kind": "hccl", "name": "HcclAllReduce", "shapes": ""}
+    launches.write_text(f"{json.dumps(collective)}\n")
+
+    _profile(launches)
+
+    (rows,) = _tables(launches)
+    assert [row["OP Type"] for row in rows] == ["hcom_allReduce_"] * 2
+    assert [row["Stream ID"] for row in rows] == ["3", "N/A"]
+    assert {row["Task Type"] for row in rows} == {"COMMUNICATION"}
+    assert rows[0]["Input Shapes"] == "N/A"
+    assert rows[0]["Task Start Time(us)"] == rows[1]["Task Start Time(us)"]
