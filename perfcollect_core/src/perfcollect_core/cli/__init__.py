@@ -29,7 +29,10 @@ class LazyCommand(NamedTuple):
 COMMANDS = {
     "db": LazyCommand("db:db", "Make, list and check databases."),
     "doctor": LazyCommand("doctor:doctor", "Check the plugins and the machine, with a fix for each finding."),
-    "grid": LazyCommand("grid:grid", "Extend tables with shapes that models will ask for."),
+    "grid": LazyCommand(
+        "grid:grid",
+        "Extend the tables of a database with shapes that models produce, for a later run to measure.",
+    ),
     "ops": LazyCommand("ops:ops", "List the operators that are installed."),
     "parse": LazyCommand("parse:parse", "Turn profiler output into the tables of a database."),
     "plugin": LazyCommand("plugin:plugin", "Start a plugin of your own."),
