@@ -95,7 +95,10 @@ def replay(
     output_format: str,
     **given: Any,
 ) -> int:
-    """Launch the rows of a database; no profiler, no measurement, no write-back."""
+    """Launch the rows of a database without measuring them, to debug.
+
+    No profiler, no write-back: tables keep their bytes.
+    """
     require_linux("replay")
     from perfcollect_core.runner.replay import ReplayStatus, replay_operators, write_status
     from perfcollect_core.runner.run_dir import new_run_dir
