@@ -43,7 +43,6 @@ ACL_DTYPES = {
 ACL_NZ = 29
 #: Every launch takes its own whole number of quarter microseconds, so that a duration tells which one it is of.
 FIRST_US, STEP_US = 20.0, 0.25
-#: Launches that fill and copy, shared by all operators; they take the last of the fixed durations.
 COMMAND = (sys.executable, "-c", "import sys; from perfcollect_core.cli import main; sys.exit(main())")
 
 
@@ -72,7 +71,9 @@ class Comparison:
         return sorted({row.operator for row in self.rows})
 
 
-def run_command(*arguments: str, env: Mapping[str, str], timeout: float = 900) -> subprocess.CompletedProcess[str]:
+def run_command(
+    *arguments: str, env: Mapping[str, str], timeout: float = 900
+) -> subprocess.CompletedProcess[str]:
     """Run perfcollect in this interpreter's environment."""
     return subprocess.run(
         [*COMMAND, *arguments], env=dict(env), capture_output=True, text=True, timeout=timeout, check=False
@@ -119,7 +120,9 @@ def compare(database: Path) -> Comparison:
     lines = [json.loads(line) for line in (run_dir / "journal.jsonl").read_text().splitlines()]
     launches = sorted(_launches(database.parent / f"{database.name}_launches"), key=lambda r: r["start_ns"])
     tasks = {
-        folder.name: read_session(folder).tasks for folder in (run_dir / "profiles").glob("device_*") if folder.is_dir()
+        folder.name: read_session(folder).tasks
+        for folder in (run_dir / "profiles").glob("device_*")
+        if folder.is_dir()
     }
     table_rows = {path.name: _read(path) for path in database.glob("*.csv")}
     launched = {json.dumps(line["row"]): line for line in lines if line["kind"] == "launched"}
@@ -133,21 +136,29 @@ def compare(database: Path) -> Comparison:
         visit = launched[json.dumps(where)]
         low, high = visit["window_ns"]
         inside = [r for r in launches if low <= r["start_ns"] <= high and r["device"] == visit["device"]]
-        own = [t for t in tasks[visit["session"]] if low <= t.start_ns <= high and t.kernel == line["observed"]]
-        row = next(r for r in table_rows[where[0]] if _same(r, where[1]))
+        own = [
+            t for t in tasks[visit["session"]] if low <= t.start_ns <= high and t.kernel == line["observed"]
+        ]
+        row = [r for r in table_rows[where[0]] if _same(r, where[1])][where[2]]
         found.rows.append(_row(line, row, inside, own, visit["launches"]))
     return found
 
 
 def _row(
-    line: Mapping[str, Any], cells: Mapping[str, str], inside: Sequence[Mapping[str, Any]], own: Sequence[Any], count: int
+    line: Mapping[str, Any],
+    cells: Mapping[str, str],
+    inside: Sequence[Mapping[str, Any]],
+    own: Sequence[Any],
+    count: int,
 ) -> Row:
     signature = parse_signature(cells)
-    recorded = [spec for spec in (*signature.inputs, *signature.outputs) if spec.shape is not None]
-    wanted = Counter(map(_tensor_of_slot, recorded))
+    wanted = Counter(_tensor_of_slot(spec) for spec in signature.inputs if spec.shape is not None)
+    # What is written in place is an operand too, and is passed once.
+    wanted |= Counter(_tensor_of_slot(spec) for spec in signature.outputs if spec.shape is not None)
     once = inside[: max(1, len(inside) // max(1, count))]
     passed = Counter(tensor for record in once for tensor in _tensors(record))
-    missing = _missing(wanted, passed)
+    lists = {length for record in once for length in _list_lengths(record)}
+    missing = _missing(wanted, passed, lists)
     name = once[0]["name"] if once else "nothing"
     durations = {task.duration_us for task in own}
     return Row(
@@ -202,15 +213,32 @@ def _tensors(record: Mapping[str, Any]) -> Iterator[tuple[tuple[int, ...], str, 
                 yield shape, ACL_DTYPES.get(tensor["dtype"], str(tensor["dtype"])), stored
 
 
-def _missing(wanted: Counter[Any], passed: Counter[Any]) -> list[str]:
-    """Return the row's tensors that no argument is, a transposed view of a stored one counting as what it stores."""
+def _list_lengths(record: Mapping[str, Any]) -> Iterator[int]:
+    """Yield the lengths of the lists a call takes from the host, which the profiler shows as small tensors."""
+    for argument in record.get("args", ()):
+        if isinstance(argument, dict):
+            yield from (len(argument[kind]) for kind in ("ints", "bools") if kind in argument)
+
+
+def _missing(wanted: Counter[Any], passed: Counter[Any], lists: set[int]) -> list[str]:
+    """Return the row's tensors that no argument is.
+
+    A transposed view of a stored tensor counts as what it stores, a list of the host as the small tensor the kernel
+    takes of it, and indices as the narrower ones the kernel gives.
+    """
     left = wanted - passed
     views: Counter[Any] = Counter()
     for (shape, dtype, stored), count in passed.items():
         if len(shape) >= 2 and not stored:
             views[((*shape[:-2], shape[-1], shape[-2]), dtype, stored)] += count
+        if dtype == "INT64":
+            views[(shape, "INT32", stored)] += count
     left -= views
-    return [f"{'x'.join(map(str, shape))} {dtype}{' NZ' if nz else ''}" for shape, dtype, nz in left.elements()]
+    return [
+        f"{'x'.join(map(str, shape))} {dtype}{' NZ' if nz else ''}"
+        for shape, dtype, nz in left.elements()
+        if not (len(shape) == 1 and dtype.startswith("INT") and shape[0] in lists)
+    ]
 
 
 def _launches(directory: Path) -> Iterator[dict[str, Any]]:

@@ -23,6 +23,12 @@ _DEVICE_TEXT = re.compile(
     r"context is (lost|destroyed)|device (is )?lost|aicore|AI Core|vector core|NPU function error",
     re.IGNORECASE,
 )
+#: CANN refused the arguments of a call (161xxx) or found no way to run it (561xxx) before anything was launched.
+_REFUSED_TEXT = re.compile(r"error code is (161|561)\d{3}\b")
+#: This CANN does not have the function.
+_ABSENT_TEXT = re.compile(
+    r"not in libopapi|libopapi\.so not found|does not support opType|please upgrade CANN", re.I
+)
 _MEMORY_TEXT = re.compile(r"out of memory|can't allocate memory|not enough memory", re.IGNORECASE)
 #: What torch says of a call it has no kernel for on this device: the row is fine, it cannot run here.
 _UNSUPPORTED_TEXT = re.compile(r"not implemented for|Could not run '")
@@ -78,6 +84,10 @@ def _failure_of(error: BaseException, on_host: bool) -> Failure:
     match error:
         case RuntimeError() if _MEMORY_TEXT.search(text):
             return "out_of_memory"
+        case RuntimeError() if not on_host and _ABSENT_TEXT.search(text):
+            return "environment"
+        case RuntimeError() if not on_host and _REFUSED_TEXT.search(text):
+            return "invalid_case"
         case RuntimeError() if type(error) is not RuntimeError or _DEVICE_TEXT.search(text):
             # torch raises subclasses (AcceleratorError) for what the device reports.
             return "device_lost"
