@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import itertools
 import sys
 from pathlib import Path
@@ -102,3 +103,43 @@ def test_more_ranks_than_npus_is_one_line_and_never_gloo(ascend_emulator, tmp_pa
         == "error: backend hccl cannot run here: 2 NPUs not found (looked at 1 visible)"
     )
     assert not (tmp_path / "OUT").exists()
+
+
+def test_kernel_durations_come_out_of_the_profile_as_they_were_fixed(ascend_emulator, tmp_path):
+    ascend_emulator.set(devices=2, durations={"HcclAllReduce": 33.0})
+    program = Path(sys.executable).with_name("perfcollect")
+
+    done = ascend_emulator.run(
+        *(
+            program,
+            "comm",
+            "run",
+            "--backend",
+            "hccl",
+            "--nproc",
+            "2",
+            "--num-devices",
+            "2",
+            "--grid-shape",
+            "2",
+        ),
+        *(
+            "--ops",
+            "all_reduce",
+            "--bytes-grid",
+            "1024",
+            "--budget",
+            "0.01",
+            "--check",
+            "off",
+            "--run-dir",
+            "R",
+        ),
+        *("--timer", "kernel", "--database-path", "OUT"),
+        timeout_s=300,
+    )
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    (row,) = csv.DictReader((tmp_path / "OUT" / "hcom_allReduce_.csv").read_text().splitlines())
+    assert float(row["Duration(us)"]) == 33.0
+    assert not list((tmp_path / "R").glob("profiles/*"))

@@ -13,6 +13,7 @@ name = "faulty"
 library = gloo.library
 timers = gloo.timers
 # The other half of the protocol is gloo's own.
+profiled, read_profile, device_number = gloo.profiled, gloo.read_profile, gloo.device_number
 kernel_pattern, environment, memory_bytes, missing = (
     gloo.kernel_pattern,
     gloo.environment,

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from perfcollect_core import Missing
+from perfcollect_core import Missing, TaskRecord
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -52,6 +53,18 @@ class CommBackend(Protocol):
 
     def kernel_pattern(self, config: Config) -> str:
         """Return the pattern of the profiler's name of the kernel, empty where there is no ``kernel`` timer."""
+
+    def profiled(self, argv: Sequence[str], run_dir: Path) -> tuple[tuple[str, ...], Path] | None:
+        """Return the command that runs *argv* under the device's profiler and where the profile goes.
+
+        ``None`` where the ranks' own profiler, or none, times kernels. Never imports torch.
+        """
+
+    def read_profile(self, profile_dir: Path) -> Sequence[TaskRecord]:
+        """Return the device tasks of a profile whose processes have ended. Never imports torch."""
+
+    def device_number(self, local_rank: int) -> int:
+        """Return the number profiles give the rank's device."""
 
     def environment(self) -> Mapping[str, str]:
         """Return versions and variables that belong to the numbers."""

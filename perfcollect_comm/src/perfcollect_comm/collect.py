@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 
 import attrs
 
@@ -15,10 +17,14 @@ from .control import Hub, RankLost, RankStuck
 from .launch import Node, own_address, start_ranks, stop_ranks
 from .network import free_port
 from .plan import CommPlan, CommRequest, Config
+from .profiled import fill_outcomes
 from .run_directory import RunDirectory
 from .sweep import SweepResult, SweepSettings, run_sweep
 
 __all__ = ["Sweep", "collect"]
+
+#: msprof exports for minutes once its program has ended.
+_EXPORT_SECONDS = 600.0
 
 
 @attrs.frozen(eq=False)
@@ -48,6 +54,7 @@ def collect(
     address = "127.0.0.1" if node.nodes == 1 else own_address(node.control)
     local_ranks = tuple(rank - node.ranks[0] for rank in node.ranks)
     environment = dict(sweep.backend.rank_environment(local_ranks[0], address))
+    profile = _Profile(sweep) if sweep.settings.timer == "kernel" else None
     ranks = start_ranks(
         node,
         sweep.request,
@@ -57,8 +64,10 @@ def collect(
         timer=sweep.settings.timer,
         environment=environment,
         local_ranks=local_ranks,
+        wrap=profile.wrap if profile else None,
     )
     grace_seconds = 0.0
+    result: SweepResult | None = None
     try:
         if node.server is None:
             _follow(node, sweep, ranks)
@@ -66,11 +75,42 @@ def collect(
         result = _coordinate(node, sweep, done, say, progress)
         if result.ended:
             say(result.ended)
-        else:
+        if profile and profile.directory:
+            grace_seconds = _EXPORT_SECONDS
+        elif not result.ended:
             grace_seconds = 3.0
-        return result
     finally:
         stop_ranks(ranks, grace_seconds)
+    if profile and profile.directory:
+        profile.fill(result)
+    return result
+
+
+class _Profile:
+    """The profile of a sweep whose durations are read after its ranks ended."""
+
+    def __init__(self, sweep: Sweep) -> None:
+        self._sweep = sweep
+        self.directory: Path | None = None
+
+    def wrap(self, argv: Sequence[str]) -> tuple[str, ...]:
+        """Return the command under the backend's profiler, *argv* itself where it has none around processes."""
+        wrapped = self._sweep.backend.profiled(argv, self._sweep.directory.path)
+        if wrapped is None:
+            return tuple(argv)
+        command, self.directory = wrapped
+        return command
+
+    def fill(self, result: SweepResult) -> None:
+        """Replace the launched outcomes of *result* by what the profile says, and journal it."""
+        assert self.directory is not None
+        launched = [outcome for outcome in result.outcomes if outcome.state == "launched"]
+        filled = fill_outcomes(launched, self._sweep.backend.read_profile(self.directory))
+        for outcome in filled:
+            self._sweep.directory.record(outcome)
+        result.outcomes = [outcome for outcome in result.outcomes if outcome.state != "launched"] + filled
+        if all(outcome.state == "measured" for outcome in filled):
+            shutil.rmtree(self.directory, ignore_errors=True)
 
 
 def _follow(node: Node, sweep: Sweep, ranks: subprocess.Popen[bytes]) -> None:

@@ -1,4 +1,4 @@
-"""Start the ranks of one node: ``python -m perfcollect_comm.fork_server`` with its orders on stdin.
+"""Start the ranks of one node: ``python -m perfcollect_comm.fork_server ORDERS.json [--watch-stdin]``.
 
 torch is imported once and the ranks are forked from here, which takes a third of a second for sixteen instead of a
 quarter of a minute. No device has been touched at that point; each rank opens its own.
@@ -12,6 +12,7 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 
 from .backend import CommBackend
@@ -22,12 +23,16 @@ from .rank import RankSettings, run_rank
 __all__ = ["main", "serve"]
 
 
-def main() -> int:
-    """Read orders from stdin, run the ranks, and return 0 when each ended by itself without error."""
-    return serve(Orders.from_json(json.loads(sys.stdin.readline())))
+def main(arguments: Sequence[str]) -> int:
+    """Read orders from a file, run the ranks, and return the number of those that failed.
+
+    With ``--watch-stdin`` the ranks end when stdin closes; a profiler between launcher and ranks may not pass it on.
+    """
+    orders = Orders.from_json(json.loads(Path(arguments[0]).read_text(encoding="utf-8")))
+    return serve(orders, watch_stdin="--watch-stdin" in arguments)
 
 
-def serve(orders: Orders) -> int:
+def serve(orders: Orders, *, watch_stdin: bool) -> int:
     """Fork the ranks of *orders*; each one's output goes to its own log. Returns the number of ranks that failed."""
     os.environ.update(orders.environment)
     _die_with_parent()
@@ -41,8 +46,9 @@ def serve(orders: Orders) -> int:
         if pid == 0:
             os._exit(_rank_process(orders, plan, backend, settings))
         children[pid] = settings.rank
-    # The launcher holds our stdin: when it goes, by whatever end, the ranks go too.
-    threading.Thread(target=_end_with_stdin, args=(tuple(children),), daemon=True).start()
+    if watch_stdin:
+        # The launcher holds our stdin: when it goes, by whatever end, the ranks go too.
+        threading.Thread(target=_end_with_stdin, args=(tuple(children),), daemon=True).start()
     failed = 0
     for _ in range(len(children)):
         _, status = os.wait()
@@ -86,4 +92,4 @@ def _die_with_parent() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

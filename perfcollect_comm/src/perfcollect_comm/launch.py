@@ -5,16 +5,17 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import attrs
 
-from perfcollect_core.errors import UsageError, WorkerError
+from perfcollect_core.errors import UsageError
 
 from .network import listen
 from .orders import Orders
@@ -131,31 +132,33 @@ def start_ranks(
     timer: str,
     environment: Mapping[str, str],
     local_ranks: tuple[int, ...],
+    wrap: Callable[[Sequence[str]], tuple[str, ...]] | None = None,
 ) -> subprocess.Popen[bytes]:
-    """Start this node's ranks through the fork server; they end when the returned process is stopped."""
+    """Start this node's ranks through the fork server; they end when the returned process is stopped.
+
+    *wrap* puts a profiler around its command.
+    """
     log_dir.mkdir(parents=True, exist_ok=True)
     ranks = tuple(
         RankSettings(rank, node.world, local, node.node, node.control, node.token, op_timeout, timer)
         for rank, local in zip(node.ranks, local_ranks, strict=True)
     )
     orders = Orders(request, backend, ranks, str(log_dir), dict(environment))
-    log = (log_dir / f"node{node.node}-{node.ranks[0]}.log").open("ab")
-    with log:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "perfcollect_comm.fork_server"],
+    place = f"node{node.node}-{node.ranks[0]}"
+    orders_path = log_dir / f"{place}.orders.json"
+    orders_path.write_text(json.dumps(attrs.asdict(orders)), encoding="utf-8")
+    argv = [sys.executable, "-m", "perfcollect_comm.fork_server", str(orders_path)]
+    if wrap is None:
+        argv.append("--watch-stdin")
+    with (log_dir / f"{place}.log").open("ab") as log:
+        return subprocess.Popen(
+            wrap(argv) if wrap is not None else argv,
             stdin=subprocess.PIPE,
             stdout=log,
             stderr=subprocess.STDOUT,
             env={**os.environ, "PYTHONSAFEPATH": "1", "OMP_NUM_THREADS": "1", **_scrubbed()},
             start_new_session=True,
         )
-    assert process.stdin is not None
-    try:
-        process.stdin.write(json.dumps(attrs.asdict(orders)).encode() + b"\n")
-        process.stdin.flush()
-    except BrokenPipeError:
-        raise WorkerError(f"the ranks of node {node.node} did not start", hint=f"see {log.name}") from None
-    return process
 
 
 def _scrubbed() -> dict[str, str]:
@@ -173,5 +176,6 @@ def stop_ranks(process: subprocess.Popen[bytes], grace_seconds: float = 5.0) -> 
     try:
         return process.wait(timeout=5)
     except subprocess.TimeoutExpired:
-        process.kill()
+        # The session is the server's own: ranks and a profiler around them end with it.
+        os.killpg(process.pid, signal.SIGKILL)
         return process.wait()

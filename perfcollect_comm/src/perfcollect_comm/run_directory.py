@@ -136,6 +136,8 @@ def _outcome_line(outcome: ConfigOutcome) -> dict[str, object]:
         "nccl_bytes": config.size.nccl_bytes,
         "time": time.time(),
     }
+    if outcome.state == "launched":
+        return {**line, "windows": {rank: attrs.astuple(window) for rank, window in outcome.windows.items()}}
     if outcome.reduced is None:
         return {**line, "failure": outcome.failure, "reason": outcome.reason, "wrong": outcome.wrong}
     reduced = outcome.reduced

@@ -16,7 +16,17 @@ from .control import Hub, RankLost, RankStuck
 from .plan import CommPlan, Config
 from .reduction import Reduced, reduce_samples
 
-__all__ = ["ConfigOutcome", "SweepResult", "SweepSettings", "run_sweep"]
+__all__ = ["ConfigOutcome", "SweepResult", "SweepSettings", "Window", "run_sweep"]
+
+
+@attrs.frozen
+class Window:
+    """Host epoch nanoseconds between two synchronisations of a rank, the calls in it, and the rank's device."""
+
+    begin_ns: int
+    end_ns: int
+    calls: int
+    device: int
 
 
 @attrs.frozen
@@ -35,13 +45,17 @@ class SweepSettings:
 
 @attrs.frozen
 class ConfigOutcome:
-    """How one configuration ended: ``measured``, ``failed`` (with class and reason) or ``not run``."""
+    """How one configuration ended: ``measured``, ``failed`` (with class and reason), or ``launched``.
+
+    A launched one waits for the profile; ``windows`` says when each rank made its calls and on which device.
+    """
 
     config: Config
-    state: Literal["measured", "failed"]
+    state: Literal["measured", "failed", "launched"]
     reduced: Reduced | None = None
     iterations: int = 0
     samples_us: Mapping[int, tuple[float, ...]] = attrs.field(factory=dict)
+    windows: Mapping[int, Window] = attrs.field(factory=dict)
     wrong: int | None = None
     failure: str = ""
     reason: str = ""
@@ -169,17 +183,28 @@ def _measure(hub: Hub, config: Config, settings: SweepSettings, *, checked: bool
             failure="wrong_result",
             reason=f"{wrong} wrong elements on ranks {culprits}",
         )
+    windows = {
+        rank: _window(answer["window"], iterations) for rank, answer in answers.items() if "window" in answer
+    }
+    if windows:
+        return ConfigOutcome(config, "launched", iterations=iterations, windows=windows, wrong=wrong)
     try:
         reduced = _slowest_group(config, samples)
     except DataError as error:
         return ConfigOutcome(config, "failed", failure="not_observed", reason=str(error))
-    return ConfigOutcome(config, "measured", reduced, iterations, samples, wrong)
+    return ConfigOutcome(config, "measured", reduced, iterations, samples, wrong=wrong)
 
 
 def _numbers(values: object) -> tuple[float, ...]:
     if not isinstance(values, list):
         raise DataError(f"samples {values!r}, expected a list of microseconds")
     return tuple(float(value) for value in values)
+
+
+def _window(value: object, calls: int) -> Window:
+    if not isinstance(value, list) or len(value) != 3:
+        raise DataError(f"window {value!r}, expected begin, end and device")
+    return Window(int(value[0]), int(value[1]), calls, int(value[2]))
 
 
 def _slowest_group(config: Config, samples_us: Mapping[int, tuple[float, ...]]) -> Reduced:

@@ -35,6 +35,11 @@ def run_sweep_command(options: dict[str, Any], output_format: str) -> int:
         raise UsageError(
             f"timer {timer!r} with backend {backend.name}", hint=f"it offers {', '.join(backend.timers)}"
         )
+    if timer == "kernel" and options["nnodes"] > 1 and backend.library == "hccl":
+        raise UsageError(
+            "timer 'kernel' of hccl on several nodes: their profiles are not brought together",
+            hint="use --timer event, or measure one node",
+        )
     request = request_from(options, backend.memory_bytes(nproc))
     made = make_plan(request)
     destination = Destination.from_options(
@@ -115,5 +120,7 @@ def _conclude(
     else:
         emit(result_object(made, result, directory, written), lines, output_format)
     if not destination:
-        note(f"hint: perfcollect comm export --run-dir {directory.path} --database-path OUT writes its tables")
+        note(
+            f"hint: perfcollect comm export --run-dir {directory.path} --database-path OUT writes its tables"
+        )
     return result.exit_code

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from perfcollect_comm.calls import bind_call, zeros
-from perfcollect_core import Missing
+from perfcollect_core import Missing, TaskRecord
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -60,6 +61,18 @@ def synchronize() -> None:
 
 def kernel_pattern(config: Config) -> str:
     return ""
+
+
+def profiled(argv: Sequence[str], run_dir: Path) -> tuple[tuple[str, ...], Path] | None:
+    return None
+
+
+def read_profile(profile_dir: Path) -> Sequence[TaskRecord]:
+    return ()
+
+
+def device_number(local_rank: int) -> int:
+    return local_rank
 
 
 def environment() -> Mapping[str, str]:

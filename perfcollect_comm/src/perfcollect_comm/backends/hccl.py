@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from perfcollect_comm.calls import bind_call, zeros
-from perfcollect_core import Missing
+from perfcollect_core import Missing, TaskRecord
 from perfcollect_core.loading import load_family
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 name = "hccl"
 library = "hccl"
-timers = ("event",)
+timers = ("event", "kernel")
 
 
 def _probe() -> Probe:
@@ -74,6 +75,29 @@ def synchronize() -> None:
 
 def kernel_pattern(config: Config) -> str:
     return ""
+
+
+def profiled(argv: Sequence[str], run_dir: Path) -> tuple[tuple[str, ...], Path] | None:
+    from perfcollect_core.families.ascend_launch import launch_profiled
+
+    launch = launch_profiled(argv, 1, 0, run_dir)
+    assert launch.profile_dir is not None
+    return launch.argv, launch.profile_dir
+
+
+def read_profile(profile_dir: Path) -> Sequence[TaskRecord]:
+    from perfcollect_core.profiles.op_summary import read_session
+
+    return read_session(profile_dir).tasks
+
+
+def device_number(local_rank: int) -> int:
+    listed = [
+        word.strip() for word in os.environ.get("ASCEND_RT_VISIBLE_DEVICES", "").split(",") if word.strip()
+    ]
+    return (
+        int(listed[local_rank]) if local_rank < len(listed) and listed[local_rank].isdecimal() else local_rank
+    )
 
 
 def environment() -> Mapping[str, str]:

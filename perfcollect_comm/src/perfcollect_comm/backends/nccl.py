@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from perfcollect_comm.calls import bind_call, zeros
-from perfcollect_core import Missing
+from perfcollect_core import Missing, TaskRecord
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -80,6 +81,18 @@ def kernel_pattern(config: Config) -> str:
     # NCCL builds all-to-all out of grouped sends and receives.
     kernel = names.get(config.op, "Broadcast" if config.op == "broadcast" else "SendRecv")
     return f"ncclDevKernel_{kernel}"
+
+
+def profiled(argv: Sequence[str], run_dir: Path) -> tuple[tuple[str, ...], Path] | None:
+    return None
+
+
+def read_profile(profile_dir: Path) -> Sequence[TaskRecord]:
+    return ()
+
+
+def device_number(local_rank: int) -> int:
+    return local_rank
 
 
 def environment() -> Mapping[str, str]:
