@@ -48,13 +48,20 @@ def environment(home: Path, base: dict[str, str] | None = None) -> dict[str, str
     }
 
 
-def build(cache: Path | None = None, *, hide: Collection[str] = (), also: Sequence[Path] = ()) -> Path:
+def build(
+    cache: Path | None = None,
+    *,
+    hide: Collection[str] = (),
+    also: Sequence[Path] = (),
+    headers: Path | None = None,
+) -> Path:
     """Return the directory of a built emulator for this interpreter's torch_npu; build it if it is not there.
 
     Args:
         cache: where builds are kept; default: the root of this interpreter's environment.
         hide: API names that this CANN is not to have (an older version).
-        also: further directories of shared objects that need CANN, such as vllm-ascend's.
+        also: further shared objects that need CANN, such as vllm-ascend's.
+        headers: directory of the ACL headers; default: this wheel's, which in older ones lack what the core names.
     """
     wheel = _check_possible()
     root = Path(sys.prefix) if cache is None else cache
@@ -66,8 +73,8 @@ def build(cache: Path | None = None, *, hide: Collection[str] = (), also: Sequen
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (home / "complete").is_file():
             shutil.rmtree(home, ignore_errors=True)
-            symbols = read_symbols([wheel, *also], [wheel.parent / "torch" / "lib"])
-            _build_in(home, wheel, symbols, frozenset(hide))
+            symbols = read_symbols([wheel], [wheel.parent / "torch" / "lib"], single=also)
+            _build_in(home, headers or wheel / "include", symbols, frozenset(hide))
             (home / "complete").touch()
     return home
 
@@ -98,7 +105,7 @@ def _digest(wheel: Path, hide: Iterable[str], also: Iterable[Path]) -> str:
     return digest.hexdigest()[:16]
 
 
-def _build_in(home: Path, wheel: Path, symbols: WheelSymbols, hide: frozenset[str]) -> None:
+def _build_in(home: Path, include: Path, symbols: WheelSymbols, hide: frozenset[str]) -> None:
     work, lib, nnal = home / "build", home / "lib64", home / "nnal" / "atb" / "cxx_abi_1" / "lib"
     for directory in (work, lib, nnal, *(home / name for name in _DIRECTORIES)):
         directory.mkdir(parents=True)
@@ -110,7 +117,7 @@ def _build_in(home: Path, wheel: Path, symbols: WheelSymbols, hide: frozenset[st
     }
     separate = {name for names in sources.values() for name in names}
     sources["libascendcl.so"] = [path.name for path in sorted(CORE.glob("*.c")) if path.name not in separate]
-    objects = _compile(work, wheel, sources)
+    objects = _compile(work, include, sources)
     defined = {name: _defined(paths) for name, paths in objects.items()}
     apis = [name for name in symbols.two_phase if name not in hide]
     trampolines = {
@@ -136,8 +143,7 @@ def _build_in(home: Path, wheel: Path, symbols: WheelSymbols, hide: frozenset[st
     _write_files(home)
 
 
-def _compile(work: Path, wheel: Path, sources: dict[str, list[str]]) -> dict[str, list[Path]]:
-    include = wheel / "include"
+def _compile(work: Path, include: Path, sources: dict[str, list[str]]) -> dict[str, list[Path]]:
     running: list[tuple[str, subprocess.Popen[str]]] = []
     objects: dict[str, list[Path]] = {}
     for library, names in sources.items():
@@ -240,14 +246,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--cache", type=Path, help="where builds are kept (default: this environment)")
     parser.add_argument("--hide", type=Path, help="file of API names to leave out, one a line")
     parser.add_argument(
-        "--also", type=Path, action="append", default=[], help="directory of more shared objects"
+        "--also", type=Path, action="append", default=[], help="another shared object that needs CANN"
     )
+    parser.add_argument("--headers", type=Path, help="directory of ACL headers (default: the wheel's)")
     parser.add_argument("--print-env", action="store_true", help="print export lines for a shell")
     parser.add_argument("--env-file", type=Path, help="write the export lines to this file")
     options = parser.parse_args(arguments)
     hide = options.hide.read_text().split() if options.hide else ()
     try:
-        home = build(options.cache, hide=hide, also=options.also)
+        home = build(options.cache, hide=hide, also=options.also, headers=options.headers)
     except EmulatorUnavailableError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

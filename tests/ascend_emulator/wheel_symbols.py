@@ -13,7 +13,8 @@ __all__ = ["WheelSymbols", "read_symbols"]
 _RUN_TIME_LIBRARIES = ("libopapi.so", "libascend_hal.so", "libruntime.so")
 _API_NAME = re.compile(rb"\0((?:acl|Atb)[A-Za-z0-9]+)GetWorkspaceSize(?=\0)")
 _OPTIONAL_NAME = re.compile(rb"\0((?:acl|Hccl)[A-Za-z0-9]+)(?=\0)")
-_CPYTHON_AND_CXX = re.compile(r"^(_?Py|_ZNSt|_ZNKSt|_ZSt|_ZTI|_ZTV|_ZTS|_Zn|_Zd|__cxa|__gxx|_Unwind)")
+# A missing symbol of torch is a mismatch of versions: it must stay visible.
+_CPYTHON_AND_CXX = re.compile(r"^(_?Py|_ZNK?(?:2at|3c10|5torch)|_ZNSt|_ZNKSt|_ZSt|_ZTI|_ZTV|_ZTS|_Zn|_Zd|__cxa|__gxx|_Unwind)")
 
 
 @dataclass(frozen=True)
@@ -26,9 +27,12 @@ class WheelSymbols:
     two_phase: tuple[str, ...]
 
 
-def read_symbols(packages: Sequence[Path], also_provided: Sequence[Path]) -> WheelSymbols:
-    """Return what the shared objects below *packages* lack, given the ones below *also_provided*."""
-    objects = sorted(path for package in packages for path in package.rglob("*.so*") if path.is_file())
+def read_symbols(
+    packages: Sequence[Path], also_provided: Sequence[Path], *, single: Sequence[Path] = ()
+) -> WheelSymbols:
+    """Return what the shared objects below *packages*, and *single* ones, lack beside those in *also_provided*."""
+    below = (path for package in packages for path in package.rglob("*.so*") if path.is_file())
+    objects = sorted([*below, *single])
     provided_objects = sorted(path for root in also_provided for path in root.glob("*.so*") if path.is_file())
     needed = {name for path in objects for name in _needed_libraries(path)}
     present = {path.name for path in (*objects, *provided_objects)} | _system_libraries()
