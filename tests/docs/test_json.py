@@ -154,6 +154,14 @@ def test_a_run_of_collectives_prints_the_documented_keys(root):
     check("comm run", (root / "comm.json").read_text())
 
 
+def test_a_sweep_of_collectives_prints_the_documented_keys(root):
+    options = "--backend gloo --grid-shape 2 --bytes-grid 1024 --budget 0.02"
+
+    run_line(f"NPROC=2 perfcollect comm sweep swept {options} --format json > sweep.json", root)
+
+    check("comm sweep", (root / "sweep.json").read_text())
+
+
 def test_every_command_that_prints_json_is_documented():
     printing = {
         " ".join(path)
