@@ -14,7 +14,7 @@ from shell_blocks import REPOSITORY, run_line
 from perfcollect_core.cli import main, perfcollect
 from perfcollect_core.cli.arguments import walk_commands
 
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.xdist_group("docs-json")]
 pytest.importorskip("torch")
 
 PAGE = (REPOSITORY / "docs" / "json.md").read_text(encoding="utf-8")
