@@ -142,7 +142,7 @@ def _rows(records: Sequence[Mapping[str, Any]]) -> Iterator[tuple[Mapping[str, A
     """Yield record, kernel, start and duration for every row, in the order of their starts."""
     found = []
     for record in records:
-        if record["kind"] == "mstx" or record.get("captured"):
+        if record["kind"] in ("mstx", "hcclinit") or record.get("captured"):
             continue
         start = record["start_ns"]
         for kernel in lower(record):
