@@ -87,6 +87,13 @@ def test_a_block_that_does_not_run_has_a_known_reason():
     assert tags - {""} <= TAGS
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
+def test_shell_blocks_are_fenced_as_such(page):
+    fences = re.findall(r"^```(bash|shell|zsh)\b", page.read_text(encoding="utf-8"), re.MULTILINE)
+
+    assert fences == [], "write ```sh, with a tag where the block cannot run"
+
+
 @pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md"])
 def test_every_make_target_that_is_named_exists(page):
     makefile = (REPOSITORY / "Makefile").read_text(encoding="utf-8")
