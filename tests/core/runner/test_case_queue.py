@@ -112,3 +112,12 @@ def test_cases_never_begun_come_back_in_front_and_in_order():
     queue.give_back(handed)
 
     assert [take(queue).number for _ in range(3)] == [0, 1, 2]
+
+
+def test_a_case_without_a_record_comes_back_after_one_other():
+    first, second, third = jobs_of("MatMulV2", 3)
+    queue = CaseQueue([second, third])
+
+    queue.again(first, where="next")
+
+    assert [take(queue) for _ in range(3)] == [second, first, third]

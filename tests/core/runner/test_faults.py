@@ -148,3 +148,13 @@ def test_a_gigabyte_of_stderr_leaves_a_small_log(fault_database, run):
     logs = list((run_dir / "logs").iterdir())
     assert sum(log.stat().st_size for log in logs) < 1 << 20
     assert b"bytes left out" in logs[0].read_bytes()
+
+
+def test_many_cases_without_a_record_among_healthy_ones_are_each_named(fault_database, run):
+    database = fault_database(*["ok", "lost", "ok", "nan"] * 8)
+
+    finished = run(database)
+
+    assert finished.code == 3
+    assert database.measured() == list(range(1, 33, 2))
+    assert [line["failure"] for line in database.journal("failed")] == ["not_observed"] * 16

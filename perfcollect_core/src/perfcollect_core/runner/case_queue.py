@@ -121,8 +121,11 @@ class CaseQueue:
             else:
                 self._waiting.appendleft(job)
 
-    def again(self, job: Job, *, where: Literal["soon", "last"]) -> None:
-        """Queue *job* once more: ``soon`` in a fresh process, or ``last``, behind everything that waits."""
+    def again(self, job: Job, *, where: Literal["soon", "next", "last"]) -> None:
+        """Queue *job* once more: ``soon`` in a fresh process, ``next`` after one other, ``last`` behind all that wait.
+
+        Not all tries of bad cases may come at the end: ten in a row there would stop the operator.
+        """
         if job.operator in self.stopped:
             self.quarantined.append(job)
         elif where == "soon":
@@ -130,6 +133,8 @@ class CaseQueue:
             self._fresh.append(job)
         elif job.operator in self._behind:
             self._deferred.append(job)
+        elif where == "next":
+            self._waiting.insert(1, job)
         else:
             self._waiting.append(job)
 

@@ -115,7 +115,7 @@ class Verdicts:
             self.conclude(slot, job, "not_observed", f"{complaint}, in {job.lost_records} tries")
             return
         self._attempt(slot, job, "not_observed", complaint)
-        self.queue.again(job, where="last")
+        self.queue.again(job, where="next")
 
     def failed(
         self, slot: Slot, job: Job, failure: Failure, reason: str, *, shared: bool, poisoned: bool
