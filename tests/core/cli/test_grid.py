@@ -257,6 +257,8 @@ def test_a_table_that_cannot_be_read_ends_in_a_sentence_and_changes_nothing(
     assert first.startswith(f"error: {database / 'Picky.csv'}")
     assert message in first
     assert hashes(database) == before
+    # Not even a lock is left where nothing was to be written.
+    assert not list(database.glob(".perfcollect*"))
 
 
 def test_every_table_that_cannot_be_read_is_named(database, capsys):

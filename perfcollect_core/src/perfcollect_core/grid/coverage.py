@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import zip_longest
 
@@ -118,15 +118,81 @@ def _listed(values: Sequence[int]) -> str:
     return f"{shown} and {len(values) - 12} more" if len(values) > 12 else shown
 
 
+class _AxisMeter:
+    """The buckets of one axis: which values each has, as bits, so that memory grows with buckets and not with rows."""
+
+    def __init__(self, index: int, promise: Promise) -> None:
+        self.index, self.promise = index, promise
+        self._bits: dict[int, int] = {}
+        #: Values of all rows, values of measured rows, whether a row was generated.
+        self._buckets: dict[tuple[object, ...], list[int]] = {}
+
+    def add(self, variant: object, at: Sequence[int | None], generated: bool, measured: bool) -> None:
+        index, value = self.index, at[self.index]
+        bucket = (variant, *at[:index], *at[index + 1 :])
+        entry = self._buckets.get(bucket)
+        if entry is None:
+            entry = self._buckets[bucket] = [0, 0, 0]
+        assert value is not None
+        bit = self._bits.get(value)
+        if bit is None:
+            bit = self._bits[value] = 1 << len(self._bits)
+        entry[0] |= bit
+        if measured:
+            entry[1] |= bit
+        if generated:
+            entry[2] = 1
+
+    def result(self, axes: Sequence[Axis], *, measured: bool) -> AxisCoverage:
+        promise, which = self.promise, int(measured)
+        masks = {bucket: entry[which] for bucket, entry in self._buckets.items() if entry[which]}
+        owned = [b for b in masks if self._buckets[b][2]] or list(masks)
+        seen, points, several = 0, 0, 0
+        for mask in masks.values():
+            seen |= mask
+            count = bin(mask).count("1")
+            points += count
+            several += count > 1
+        judged = {mask: self._judge(mask) for mask in {masks[bucket] for bucket in owned}}
+        lacking = sorted((b for b in owned if any(judged[masks[b]])), key=repr)
+        present = set(self._values(seen))
+        others = [axis.name for i, axis in enumerate(axes) if i != self.index]
+        return AxisCoverage(
+            axis=promise.axis.name,
+            anchors=len(promise.required),
+            anchors_missing=tuple(v for v in promise.required if v not in present),
+            ends_present=promise.low in present and promise.high in present,
+            buckets=len(masks),
+            points=points,
+            several=several,
+            owned=len(owned),
+            compliant=len(owned) - len(lacking),
+            compliant_inside=sum(not judged[masks[bucket]][0] for bucket in owned),
+            short=tuple(BucketHoles(_named(others, b), *judged[masks[b]]) for b in lacking),
+        )
+
+    def _values(self, mask: int) -> list[int]:
+        return sorted(value for value, bit in self._bits.items() if mask & bit)
+
+    def _judge(self, mask: int) -> tuple[tuple[Hole, ...], tuple[int, ...]]:
+        """Return the holes between the values of a bucket, and the required values it lacks."""
+        values, promise = self._values(mask), self.promise
+        low, high = (values[0], values[-1]) if promise.axis.own_range else (promise.low, promise.high)
+        missing = tuple(v for v in promise.required if low <= v <= high and v not in values)
+        return tuple(promise.standard.holes(values)), missing
+
+
+def _named(axes: Sequence[str], bucket: tuple[object, ...]) -> str:
+    return " ".join(f"{name}={value}" for name, value in zip(axes, bucket[1:], strict=True)) or "all rows"
+
+
 class CoverageMeter:
     """Counts the rows of one table; ``result`` says how they cover the axes."""
 
     def __init__(self, axes: Sequence[Axis], standards: Mapping[str, AxisStandard]) -> None:
         self._axes = tuple(axes)
         found = [(index, promise_of(axis, standards)) for index, axis in enumerate(axes)]
-        self._promises: list[tuple[int, Promise]] = [(i, p) for i, p in found if p is not None]
-        # Variant and values of a row: generated, measured.
-        self._rows: dict[tuple[object, ...], tuple[bool, bool]] = {}
+        self._meters = [_AxisMeter(index, promise) for index, promise in found if promise is not None]
 
     def add(self, row: Row) -> None:
         """Count *row*; one that an axis cannot be read off is left out."""
@@ -135,71 +201,19 @@ class CoverageMeter:
             self.add_at(_variant(row), at, bool(row.get(GRID_RULE)), has_valid_duration(row.cells))
 
     def add_at(
-        self, variant: object, at: tuple[int | None, ...], generated: bool, measured: bool = False
+        self, variant: object, at: Sequence[int | None], generated: bool, measured: bool = False
     ) -> None:
         """Count a row whose place on the axes is known."""
-        key = (variant, *at)
-        old = self._rows.get(key)
-        self._rows[key] = (generated, measured) if old is None else (old[0] or generated, old[1] or measured)
+        for meter in self._meters:
+            meter.add(variant, at, generated, measured)
 
     def result(self, table: str) -> TableCoverage:
-        planned = tuple(self._axis(index, promise, lambda mark: True) for index, promise in self._promises)
-        measured = tuple(
-            self._axis(index, promise, lambda mark: mark[1]) for index, promise in self._promises
+        """Return the coverage so far, of all rows and of the measured ones."""
+        planned, measured = (
+            tuple(meter.result(self._axes, measured=which) for meter in self._meters)
+            for which in (False, True)
         )
         return TableCoverage(table, planned, measured)
-
-    def _axis(
-        self, index: int, promise: Promise, counts: Callable[[tuple[bool, bool]], bool]
-    ) -> AxisCoverage:
-        buckets: dict[tuple[object, ...], set[int]] = {}
-        generated: set[tuple[object, ...]] = set()
-        seen: set[int] = set()
-        for key, mark in self._rows.items():
-            if not counts(mark):
-                continue
-            value = key[index + 1]
-            assert isinstance(value, int)
-            bucket = (*key[: index + 1], *key[index + 2 :])
-            buckets.setdefault(bucket, set()).add(value)
-            seen.add(value)
-            if mark[0]:
-                generated.add(bucket)
-        owned = generated or set(buckets)
-        short, inside = [], 0
-        for bucket in sorted(owned, key=repr):
-            values = sorted(buckets[bucket])
-            holes = tuple(promise.standard.holes(values))
-            inside += not holes
-            missing = self._missing(promise, set(values))
-            if holes or missing:
-                short.append(BucketHoles(self._name(index, bucket), holes, missing))
-        return AxisCoverage(
-            axis=promise.axis.name,
-            anchors=len(promise.required),
-            anchors_missing=tuple(v for v in promise.required if v not in seen),
-            ends_present=promise.low in seen and promise.high in seen,
-            buckets=len(buckets),
-            points=sum(map(len, buckets.values())),
-            several=sum(len(values) > 1 for values in buckets.values()),
-            owned=len(owned),
-            compliant=len(owned) - len(short),
-            compliant_inside=inside,
-            short=tuple(short),
-        )
-
-    @staticmethod
-    def _missing(promise: Promise, values: set[int]) -> tuple[int, ...]:
-        if promise.axis.own_range:
-            low, high = min(values), max(values)
-            return tuple(v for v in promise.required if low <= v <= high and v not in values)
-        return tuple(v for v in promise.required if v not in values)
-
-    def _name(self, index: int, bucket: tuple[object, ...]) -> str:
-        others = [axis.name for i, axis in enumerate(self._axes) if i != index]
-        return (
-            " ".join(f"{name}={value}" for name, value in zip(others, bucket[1:], strict=True)) or "all rows"
-        )
 
 
 def _variant(row: Row) -> tuple[str, ...]:

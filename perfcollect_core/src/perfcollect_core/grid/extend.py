@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -86,13 +87,17 @@ def extend_database(
     identity = read_identity(database)
     family = identity.family if identity else "ascend"
     skipped: dict[str, str] = {}
+    # Even the lock is a file: what cannot be extended is found before it is made.
+    targets = _targets(database, options, family, skipped)
+    stamps = {target.path: _stamp(target.path) for target in targets}
+    tables = _read_all([t for t in targets if not t.created])
+    _drop_headings(targets, tables, options, skipped)
+    _check_writable([t.path for t in targets], options.dry_run)
     with contextlib.ExitStack() as stack:
+        stack.enter_context(_no_cycles())
         if not options.dry_run:
             stack.enter_context(database_lock(database))
-        targets = _targets(database, options, family, skipped)
-        tables = _read_all([t for t in targets if not t.created])
-        _drop_headings(targets, tables, options, skipped)
-        _check_writable([t.path for t in targets], options.dry_run)
+            tables |= _read_all([t for t in targets if _stamp(t.path) != stamps[t.path]])
         staged: list[Staged] = []
         reports = []
         try:
@@ -119,6 +124,18 @@ def extend_database(
         dry_run=options.dry_run,
         options={"rows": options.rows, "seed": options.seed},
     )
+
+
+@contextlib.contextmanager
+def _no_cycles() -> Iterator[None]:
+    """Spare the search for reference cycles: rows are tuples of numbers, and there are hundreds of thousands."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def _targets(database: Path, options: GridOptions, family: str, skipped: dict[str, str]) -> list[_Target]:
@@ -169,6 +186,15 @@ def _read_all(targets: Sequence[_Target]) -> dict[Path, Table]:
             path=problems[0].path,
         )
     return tables
+
+
+def _stamp(path: Path) -> tuple[int, int]:
+    """Return what tells whether another writer changed a file meanwhile."""
+    try:
+        stat = path.stat()
+    except FileNotFoundError:
+        return 0, 0
+    return stat.st_mtime_ns, stat.st_size
 
 
 def _drop_headings(

@@ -105,7 +105,10 @@ def generate_rows(
     check = _plan_check(source, filtered, counts)
     while True:
         started = watch.clock()
-        chunk = [row for row in islice(candidates, _CHUNK) if not filtered.is_present(row)]
+        firsts, is_present = filtered.firsts, filtered.is_present
+        chunk = [
+            row for row in islice(candidates, _CHUNK) if row.inputs[0] not in firsts or not is_present(row)
+        ]
         watch.add("enumerate", watch.clock() - started)
         if not chunk and filtered.exhausted:
             return
@@ -195,7 +198,7 @@ class _Filter:
         self._source, self._counts = source, counts
         self.existing_rows = tuple(row for row in source.table.rows if not row.get(GRID_RULE))
         self._keys = {row.ref.key: bool(row.get(GRID_RULE)) for row in source.table.rows}
-        self._firsts = {_first_shape(key[1]) for key in self._keys}
+        self.firsts = {_first_shape(key[1]) for key in self._keys}
         self.exhausted = False
         self._query_keys: set[tuple[str, ...]] = set()
         self._query_firsts: set[Shape] = set()
@@ -209,16 +212,20 @@ class _Filter:
             counts.candidates += 1
             self.query_count += 1
             yield row
+        queries, found = self._query_firsts, 0
         # Rows of an earlier grid are no templates: a second run would find forms the first one made up.
-        for given in source.rule(source.spec, self.existing_rows, source.request):
-            row = given if isinstance(given, TheoryRow) else self._read(given)
-            counts.candidates += 1
-            if budget and row_bytes(row) > budget:
-                counts.drop("needs more than --max-hbm-gb")
-            elif row.inputs[0] in self._query_firsts and self.is_query(row):
-                counts.drop("asked for as a query")
-            else:
-                yield row
+        try:
+            for given in source.rule(source.spec, self.existing_rows, source.request):
+                row = given if isinstance(given, TheoryRow) else self._read(given)
+                found += 1
+                if budget and row_bytes(row) > budget:
+                    counts.drop("needs more than --max-hbm-gb")
+                elif queries and row.inputs[0] in queries and self.is_query(row):
+                    counts.drop("asked for as a query")
+                else:
+                    yield row
+        finally:
+            counts.candidates += found
         self.exhausted = True
 
     def _read(self, given: object) -> TheoryRow:
@@ -239,7 +246,7 @@ class _Filter:
 
     def status(self, row: TheoryRow) -> str:
         """Return ``generated`` or ``profiled`` where the table has the row, else an empty text."""
-        if row.inputs[0] not in self._firsts:
+        if row.inputs[0] not in self.firsts:
             return ""
         known = self._keys.get(raw_key(self._source.operator, cells_of(row)))
         return "" if known is None else "generated" if known else "profiled"
