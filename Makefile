@@ -11,7 +11,7 @@ EMULATOR_PYTEST_ARGS ?=
 export PYTHONSAFEPATH := 1
 
 .PHONY: help venv install demo samples test lint types budget bench docs dist check test-core-alone clean \
-	drill-kill drill-faults drill-writes emulator test-emulator
+	drill-kill drill-faults drill-writes emulator test-emulator emulator-demo drill-ascend
 
 help:
 	@echo "make demo    set up, then replay the bundled sample database on the CPU"
@@ -62,6 +62,14 @@ $(ASCEND_VENV)/.installed: requirements-ascend.txt $(METADATA)
 test-emulator: emulator
 	PERFCOLLECT_EMULATOR_TESTS=1 $(ASCEND_VENV)/bin/python -m pytest -n 2 --dist loadgroup tests/ascend_emulator \
 	  $(EMULATOR_PYTEST_ARGS)
+
+# The whole sample database on one and on four emulated devices, launches held against rows (DEMO_ARGS="--rows 1-2").
+emulator-demo: emulator
+	$(ASCEND_VENV)/bin/python tests/ascend_emulator/emulator_demo.py $(DEMO_ARGS)
+
+# 2,000 launches with 5 % faults on emulated devices; goes on where DRILL_ARGS="--directory DIR" names one that began.
+drill-ascend: emulator
+	$(ASCEND_VENV)/bin/python tests/drills/ascend.py $(DRILL_ARGS)
 
 lint: install
 	$(BIN)/ruff check .
