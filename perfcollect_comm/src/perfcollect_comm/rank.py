@@ -79,6 +79,8 @@ def run_rank(settings: RankSettings, plan: CommPlan, backend: CommBackend) -> No
     threading.Thread(target=_beat, args=(send, progress, threading.get_ident()), daemon=True).start()
     try:
         _serve(settings, plan, backend, channel, send, progress)
+    except EOFError:
+        raise
     except Exception as error:  # the boundary around a rank: the coordinator must learn why
         send({"error": f"{type(error).__name__}: {error}", "in_collective": progress.in_collective})
         # Stay connected: the coordinator decides who is to blame and closes.
@@ -125,7 +127,9 @@ def _serve(
     work: _Work | None = None
     while True:
         message = channel.receive()
-        if message is None or message["do"] == "stop":
+        if message is None:
+            raise EOFError("the coordinator closed the connection before the end of the sweep")
+        if message["do"] == "stop":
             return
         if message["do"] == "connect":
             groups = _connect(settings, plan, backend, (str(message["address"]), int(str(message["port"]))))
