@@ -327,7 +327,7 @@ def test_a_rank_that_does_not_come_is_named_by_node_and_place(comm):
             "--master-port",
             str(port),
             "--join-timeout",
-            "4",
+            "8",
             "--bytes-grid",
             "1024",
         ),
