@@ -1,6 +1,6 @@
 """Print every figure of the table "Speed the core must reach" that is not about parsing.
 
-Run: python benchmarks/run_all.py [--full] [--only runner|repeatability|agreement|listing|operators]
+Run: python benchmarks/run_all.py [--full] [--only runner|repeatability|agreement|listing|operators|grid]
 
 Ratios and comparisons are taken within one run of this script; a machine that is busy with something else shows in the
 spread, not in the comparison. Exit 1 where a target is missed.
@@ -52,9 +52,16 @@ def _operators(full: bool) -> list[Figure]:
     return operator_figures()
 
 
+def _grid(full: bool) -> list[Figure]:
+    from grid_speed import grid_figures
+
+    return grid_figures(plan_check=full)
+
+
 PARTS: dict[str, Callable[[bool], list[Figure]]] = {
     "listing": _listing,
     "operators": _operators,
+    "grid": _grid,
     "runner": _runner,
     "repeatability": _repeatability,
     "agreement": _agreement,
