@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 from collections import Counter
 from pathlib import Path
 
@@ -10,9 +11,11 @@ import bindings
 import pytest
 from build import EmulatorUnavailableError
 
+from perfcollect_core.profiles.op_summary import read_session
+
 pytestmark = pytest.mark.ascend_emulator
 
-FEW = ("Add", "MatMulV2", "RmsNorm", "SwiGlu", "TransposeBatchMatMul")
+FEW = ("Add", "MatMulV2", "RmsNorm", "Sort", "SwiGlu")
 #: Without vllm-ascend and triton-ascend, which have no wheels for this torch.
 NOT_HERE = {"AddRmsNormBias", "DispatchFFNCombine", "split_qkv_rmsnorm_rope_kernel"}
 
@@ -125,3 +128,22 @@ def test_a_fault_is_the_fault_of_its_case_alone(env, tmp_path, fault, failure):
     assert {reason.partition(":")[0] for _, _, reason in found.failed} == {failure}
     assert {operator for operator, _, _ in found.failed} == {"RmsNorm"}
     assert [row["Average Duration(us)"] != "" for row in rows_of(database, "Add")[:2]] == [True, True]
+
+
+def test_ranges_of_the_profiler_are_the_brackets_where_their_library_is_preloaded(env, tmp_path):
+    database = tmp_path / "database"
+    bindings.derive(database, env, ("Add",))
+    library = Path(env["ASCEND_HOME_PATH"]) / "lib64" / "libmspti.so"
+
+    done = bindings.replay(
+        database, {**env, "LD_PRELOAD": str(library)}, "--repeat-count", "3", "--rows", "1-3"
+    )
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    run_dir = max((database / "reports" / "runs").iterdir())
+    lines = [json.loads(line) for line in (run_dir / "journal.jsonl").read_text().splitlines()]
+    assert next(line for line in lines if line["kind"] == "worker")["facts"]["brackets"].startswith("mstx")
+    (session,) = {line["session"] for line in lines if line["kind"] == "launched"}
+    starts = {line["window_ns"][0] for line in lines if line["kind"] == "launched"}
+    assert set(read_session(run_dir / "profiles" / session).ranges) == starts
+    assert {row.fixed_us for row in bindings.compare(database).rows} != {-1.0}

@@ -289,3 +289,27 @@ def test_an_operand_less_is_another_call():
     answer = attribute([task(ran, 10)], [visit(row, (0, 100, 1))])
 
     assert answer.unfit[0].why == "other_tensors"
+
+
+@pytest.mark.parametrize(
+    ("header", "cells", "times"),
+    [
+        pytest.param(
+            "message,Start_time(us),End_time(us),Device Start_time(us),Device End_time(us)",
+            "1764000000000000.5\t,1764000000000100\t,1764000000000001\t,1764000000000099\t",
+            (T0 + 1_000, T0 + 99_000),
+            id="in the device's time",
+        ),
+        pytest.param(
+            "message,Start_time(us),End_time(us)",
+            "1764000000000000.5,1764000000000100",
+            (T0 + 500, T0 + 100_000),
+            id="in the host's",
+        ),
+    ],
+)
+def test_ranges_are_read_beside_the_tasks(tmp_path, header, cells, times):
+    folder = made.write_session(made.make_session(6, 50), tmp_path, "8.0")
+    (folder / "msprof_tx_1.csv").write_text(f"{header}\nsomebody's,{cells}\nperfcollect:{T0},{cells}\n")
+
+    assert read_session(tmp_path).ranges == {T0: times}

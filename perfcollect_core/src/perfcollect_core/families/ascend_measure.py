@@ -17,11 +17,12 @@ from typing import Protocol
 import attrs
 
 from perfcollect_core.measurements import Kernel, Plan, Samples
+from perfcollect_core.profiles.op_summary import range_name
 from perfcollect_core.runner.statistics import achieved_cache
 
 from .sampling import Eviction
 
-__all__ = ["GUARD_SECONDS", "NpuRuntime", "has_ranges", "measure_in_brackets", "range_name"]
+__all__ = ["GUARD_SECONDS", "NpuRuntime", "has_ranges", "measure_in_brackets"]
 
 #: Idle time before and after a bracket: more than twice the slack attribution allows the clocks.
 GUARD_SECONDS = 0.001
@@ -58,11 +59,6 @@ class NpuRuntime(Protocol):
 def has_ranges(environ: Mapping[str, str]) -> bool:
     """Tell whether ranges reach the profiler: torch_npu drops them unless this library is preloaded."""
     return _RANGES_LIBRARY in environ.get("LD_PRELOAD", "")
-
-
-def range_name(start_ns: int) -> str:
-    """Return the name of the range whose host bracket begins at *start_ns*."""
-    return f"perfcollect:{start_ns}"
 
 
 @attrs.define(eq=False)

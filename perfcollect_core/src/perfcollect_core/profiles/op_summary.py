@@ -6,7 +6,7 @@ import csv
 import io
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
 
@@ -19,10 +19,12 @@ from .headers import ProfileHeader, read_header
 from .layouts import CORE, DEVICE, DURATION, START, STREAM, TASK, TYPE
 from .numbers import duration_fault, parse_number
 
-__all__ = ["SessionRecords", "core_of", "find_summaries", "parse_epoch_ns", "read_session"]
+__all__ = ["SessionRecords", "core_of", "find_summaries", "parse_epoch_ns", "range_name", "read_session"]
 
 _SUMMARY = re.compile(r"op_summary.*\.csv", re.IGNORECASE)
 _FOLDER = "mindstudio_profiler_output"
+_RANGE_PREFIX = "perfcollect:"
+_RANGE_COLUMNS = (("Device Start_time(us)", "Device End_time(us)"), ("Start_time(us)", "End_time(us)"))
 _EPOCH_US = re.compile(r"[0-9]+(?:\.[0-9]*)?", re.ASCII)
 
 
@@ -35,12 +37,15 @@ class SessionRecords:
         files: The files they come from.
         torn: Lines that are no record, as a killed exporter leaves.
         faults: Files that could not be read, and why.
+        ranges: Brackets as the profiler saw them, by the host time the worker opened them at; empty where it was not
+            asked for ranges.
     """
 
     tasks: tuple[TaskRecord, ...] = ()
     files: tuple[Path, ...] = ()
     torn: int = 0
     faults: tuple[str, ...] = ()
+    ranges: Mapping[int, tuple[int, int]] = attrs.field(factory=dict)
 
 
 def find_summaries(directory: Path) -> list[Path]:
@@ -68,7 +73,32 @@ def read_session(directory: Path) -> SessionRecords:
             continue
         tasks += found
         torn += cut
-    return SessionRecords(tuple(_in_order(tasks)), tuple(files), torn, tuple(faults))
+    return SessionRecords(tuple(_in_order(tasks)), tuple(files), torn, tuple(faults), _ranges(files))
+
+
+def range_name(start_ns: int) -> str:
+    """Return the name of the range whose host bracket begins at *start_ns*."""
+    return f"{_RANGE_PREFIX}{start_ns}"
+
+
+def _ranges(files: Sequence[Path]) -> dict[int, tuple[int, int]]:
+    """Read the ranges beside the summaries: in the device's time where it is recorded, else the host's."""
+    found = {}
+    for path in {other for file in files for other in file.parent.glob("msprof_tx*.csv")}:
+        with path.open(encoding="utf-8-sig", newline="") as stream:
+            for row in csv.DictReader(stream):
+                cells = {
+                    name.strip(): (text or "").strip() for name, text in row.items() if isinstance(name, str)
+                }
+                name = cells.get("message", cells.get("Message", ""))
+                if not name.removeprefix(_RANGE_PREFIX).isdigit() or not name.startswith(_RANGE_PREFIX):
+                    continue
+                for start, end in _RANGE_COLUMNS:
+                    times = parse_epoch_ns(cells.get(start, "")), parse_epoch_ns(cells.get(end, ""))
+                    if all(times):
+                        found[int(name.removeprefix(_RANGE_PREFIX))] = times
+                        break
+    return found
 
 
 def parse_epoch_ns(text: str) -> int:

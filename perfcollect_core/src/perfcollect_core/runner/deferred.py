@@ -157,7 +157,9 @@ class DeferredSessions:
             for _, results in session.visits
         ]
         expected = [
-            expected_tasks(job, entry, number=index * slot.ranks + rank, device=devices[rank])
+            expected_tasks(
+                job, entry, number=index * slot.ranks + rank, device=devices[rank], ranges=records.ranges
+            )
             for index, (job, _) in enumerate(session.visits)
             for rank, entry in samples[index].items()
         ]

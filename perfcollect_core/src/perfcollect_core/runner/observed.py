@@ -20,8 +20,18 @@ __all__ = ["devices_by_rank", "expected_tasks", "join", "observed_samples"]
 _COLUMNS = (*INPUT_COLUMNS, *OUTPUT_COLUMNS)
 
 
-def expected_tasks(job: Job, samples: Samples, *, number: int, device: int | None) -> Expected:
-    """Return what the tasks of one rank's visit must look like."""
+def expected_tasks(
+    job: Job,
+    samples: Samples,
+    *,
+    number: int,
+    device: int | None,
+    ranges: Mapping[int, tuple[int, int]] | None = None,
+) -> Expected:
+    """Return what the tasks of one rank's visit must look like.
+
+    *ranges* are the brackets as the profiler saw them, by the host time they were opened at.
+    """
     table, row = job.planned.table, job.planned.row
     spec = table.spec
     assert samples.window_ns is not None
@@ -30,6 +40,8 @@ def expected_tasks(job: Job, samples: Samples, *, number: int, device: int | Non
         if samples.brackets_ns
         else (Bracket(*samples.window_ns, samples.launches),)
     )
+    seen = ranges or {}
+    brackets = tuple(Bracket(*seen.get(b.start_ns, (b.start_ns, b.end_ns)), b.launches) for b in brackets)
     return Expected(
         number=number,
         brackets=brackets,
