@@ -200,6 +200,7 @@ def test_the_report_says_what_the_cap_left_and_how_coverage_changed(database, tm
     out = capsys.readouterr().out
     assert "Halve.csv: 26 candidates, 15 added, 11 left by the cap" in out
     assert "the cap leaves 1 of 2 curves incomplete" in out
+    assert "coverage of tokens: required values 0 to 2 of 2, compliant buckets 0 to 1 of 2" in out
     markdown = (tmp_path / "r.md").read_text()
     assert "| Halve.csv | 26 | 0 | 15 | 11 | - | 1 of 2 |" in markdown
     assert "- Halve.csv, tokens: required values 0 to 2 of 2, compliant buckets 0 to 1 of 2" in markdown
@@ -215,6 +216,15 @@ def test_models_add_their_widths_and_an_unknown_one_changes_nothing(database, ca
 
     rules = {row.get("Grid Rule") for row in read_table(database / "Halve.csv").rows}
     assert rules == {"", "halve grid", "halve model width"}
+
+
+def test_a_degree_that_does_not_divide_the_heads_is_noted(database, capsys):
+    run(database, "--target-models", "Qwen/Qwen3-32B", "--tp", "3", "--dry-run")
+
+    assert (
+        "note: Qwen/Qwen3-32B: tp 3 does not divide its 64 heads: no rows of its attention"
+        in capsys.readouterr().out
+    )
 
 
 def test_a_budget_leaves_out_rows_that_need_more(database, capsys):

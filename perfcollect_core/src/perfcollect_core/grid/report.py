@@ -11,6 +11,7 @@ from perfcollect_core.specs import GridRequest
 
 from .coverage import TableCoverage
 from .models import ModelShapes, model_table_version
+from .projections import local_heads, tp_degrees
 
 __all__ = ["GridReport", "TableReport", "make_report", "write_report"]
 
@@ -138,6 +139,8 @@ def _details(table: TableReport) -> list[str]:
         lines.append("the table is new, made from its rule")
     elif table.columns_added:
         lines.append(f"columns added: {', '.join(table.columns_added)}")
+    if table.kept:
+        lines += [f"coverage of {line}" for line in table.coverage()]
     if table.left:
         lines.append(
             f"the cap leaves {table.curves - table.curves_whole} of {table.curves} curves incomplete"
@@ -163,6 +166,13 @@ def make_report(
         f"{model.name} ({model.source}) does not state {', '.join(model.unknown)}: rows that need it are left out"
         for model in models
         if model.unknown and request.targeted
+    ]
+    notes += [
+        f"{model.name}: tp {tp} does not divide its {model.heads} heads: no rows of its attention"
+        for model in models
+        if request.targeted
+        for tp in tp_degrees(model, request)
+        if local_heads(model, tp) is None
     ]
     notes += [f"{t.table}: no model asked for has rows of {t.operator}" for t in tables if not t.candidates]
     return GridReport(
