@@ -47,7 +47,7 @@ def check(name: str, printed: str) -> None:
     assert [set(entry) ^ keys_of(name) for entry in entries] == [set() for _ in entries]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def root(tmp_path_factory) -> Path:
     """Make a directory with a measured database, a journal to apply, and a run of collectives."""
     directory = tmp_path_factory.mktemp("json")
