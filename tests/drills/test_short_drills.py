@@ -35,6 +35,6 @@ def test_faults_of_every_kind_among_healthy_cases_blame_only_themselves(tmp_path
 
 
 def test_failures_of_single_writes_leave_valid_tables(tmp_path, monkeypatch):
-    line = load("writes", monkeypatch).drill(tmp_path, rows=1, every=13, first=4)
+    line = load("writes", monkeypatch).drill(tmp_path, rows=1, every=17, first=4)
 
     assert "tables valid every time" in line

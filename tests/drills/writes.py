@@ -64,7 +64,10 @@ def drill(directory: Path, rows: int, every: int, first: int = 1) -> str:
     for place in range(first, places + 1, every):
         for mode in ("die", "full"):
             tried += _try(directory / f"{mode}_{place}", rows, place, mode, report)
-    return f"drill-writes: {tried} failures at {places} places; tables valid every time, every run taken up to its end"
+    return (
+        f"drill-writes: {tried} failures that ended the run, at {places} places; tables valid every time, "
+        "every run taken up to its end"
+    )
 
 
 def _prelude(place: int, mode: str, report: Path) -> str:
@@ -81,7 +84,7 @@ def _places(directory: Path, rows: int, report: Path) -> int:
 
 
 def _try(directory: Path, rows: int, place: int, mode: str, report: Path) -> bool:
-    """Fail once; returns whether the place was reached (one flush covers a varying number of lines)."""
+    """Fail once; returns whether that ended the run (what only tidies up may fail, and flushes vary in number)."""
     stage = Stage(directory)
     stage.build(["ok"] * rows)
     before = stage.check_table(rows)
