@@ -11,7 +11,7 @@ EMULATOR_PYTEST_ARGS ?=
 export PYTHONSAFEPATH := 1
 
 .PHONY: help venv install demo samples test lint types budget bench docs dist check test-core-alone clean \
-	drill-kill drill-faults drill-writes emulator test-emulator emulator-demo drill-ascend
+	drill-kill drill-faults drill-writes emulator test-emulator release-vllm-ascend emulator-demo drill-ascend
 
 help:
 	@echo "make demo    set up, then replay the bundled sample database on the CPU"
@@ -70,6 +70,10 @@ emulator-demo: emulator
 # 2,000 launches with 5 % faults on emulated devices; goes on where DRILL_ARGS="--directory DIR" names one that began.
 drill-ascend: emulator
 	$(ASCEND_VENV)/bin/python tests/drills/ascend.py $(DRILL_ARGS)
+
+# Before a release: vllm-ascend's own operators, from its wheel, on the emulated CANN (2 GB; RELEASE_ARGS="--ops ...").
+release-vllm-ascend: emulator
+	$(ASCEND_VENV)/bin/python tests/ascend_emulator/release_vllm_ascend.py $(RELEASE_ARGS)
 
 lint: install
 	$(BIN)/ruff check .

@@ -247,6 +247,17 @@ def _not_collected(op_type: str) -> Rule:
     return rule
 
 
+def _expert_layer(name: str, arguments: Sequence[Argument]) -> tuple[Kernel, ...]:
+    """Its weights lie tiled but show their logical shape."""
+    slots = [slot(argument) for argument in arguments[:7]]
+    for at in (1, 2):
+        weights = arguments[at]["tensors"]
+        view = weights[0]["view"] if len(weights) == 1 else [len(weights), *weights[0]["view"]]
+        slots[at] = Slot(dims_text(view), slots[at].dtype, slots[at].format)
+    results = [slot(tensor) for tensor in tensors(arguments)[-2:]]
+    return (kernel(name.removeprefix("aclnn"), slots, results),)
+
+
 def _reshape_and_cache(name: str, arguments: Sequence[Argument]) -> tuple[Kernel, ...]:
     slots = [slot(argument) for argument in arguments[:5]]
     return (kernel("ReshapeAndCacheNdKernel", slots, slots[2:4]),)
@@ -307,6 +318,8 @@ _RULES: dict[str, Rule] = {
     "aclnnLightningIndexer": _trailing("LightningIndexer", 6, 2),
     "aclnnLightningIndexerVllm": _trailing("LightningIndexerVllm", 6, 1),
     "aclnnSparseFlashAttention": _trailing("SparseFlashAttention", 9, 3),
+    "aclnnDispatchFFNCombine": _expert_layer,
+    "aclnnDispatchFFNCombineBF16": _expert_layer,
     "AtbRingMLA": _ring,
     "ReshapeAndCacheOperation": _reshape_and_cache,
     "aclnnInplaceZero": _not_collected("MemSet"),
