@@ -33,6 +33,10 @@ from .theory import TheoryRow
 __all__ = ["GridOptions", "extend_database", "validate_tables"]
 
 
+#: Tables of more rows are read again when their turn comes, so that memory holds one of them at a time.
+_KEPT_ROWS = 2000
+
+
 @attrs.frozen(kw_only=True)
 class GridOptions:
     """What was asked for; ``queries`` maps an operator to the cells of rows that come first."""
@@ -169,11 +173,13 @@ def _targets(database: Path, options: GridOptions, family: str, skipped: dict[st
 
 
 def _read_all(targets: Sequence[_Target]) -> dict[Path, Table]:
-    """Read every table, or raise one error that names all that cannot be read."""
+    """Read every table, or raise one error that names all that cannot be read; large ones are not kept."""
     tables, problems = {}, []
     for target in targets:
         try:
-            tables[target.path] = read_table(target.path)
+            table = read_table(target.path)
+            if len(table.rows) <= _KEPT_ROWS:
+                tables[target.path] = table
         except TableError as error:
             problems.append(error)
     if len(problems) == 1:
@@ -230,7 +236,10 @@ def _extend_table(
     watch: Stopwatch,
     standards: Mapping[str, AxisStandard],
 ) -> tuple[TableReport, Staged | None]:
-    table = table or new_table(target.path, _heading(target.spec))
+    if target.created:
+        table = new_table(target.path, _heading(target.spec))
+    elif table is None:
+        table = read_table(target.path)
     meter = CoverageMeter(target.spec.axes, standards)
     for row in table.rows:
         meter.add(row)
