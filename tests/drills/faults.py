@@ -15,7 +15,7 @@ from collections import Counter
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from stage import Stage, key_of
+from stage import Stage
 
 #: How each kind of fault must end.
 ENDS = {
@@ -32,7 +32,7 @@ ENDS = {
     "poison": "device_lost",
     "noisy": "measured",
 }
-#: Also completes, but leaves a process in which every later case fails; it is named as the suspect.
+#: Completes and leaves a process in which every later call fails: under ``--check`` its own second one.
 SPOIL = "spoil"
 
 
@@ -70,15 +70,12 @@ def drill(directory: Path, cases: int, share: float, seed: int, devices: int) ->
     )
     seconds = time.monotonic() - started
     check(stage, faults, code, printed)
-    suspects = {key_of(line["row"]) for line in stage.lines() if line["kind"] == "suspect"}
-    spoilers = {str(number) for number, fault in enumerate(faults, start=1) if fault == SPOIL}
     workers = sum(1 for line in stage.lines() if line["kind"] == "worker")
     shutil.rmtree(stage.directory)
     counts = Counter(fault for fault in faults if fault != "ok")
     return (
         f"drill-faults seed {seed}: {cases} cases, {sum(counts.values())} faults of {len(counts)} kinds, "
         f"{workers} workers, {seconds:.0f} s; every healthy case measured, every culprit named, nobody else blamed"
-        f" ({len(suspects & spoilers)} of {len(spoilers)} silent spoilers named)"
     )
 
 
@@ -87,7 +84,6 @@ def check(stage: Stage, faults: list[str], code: int, printed: str) -> None:
     ends = stage.ends()
     wrong = {}
     for number, fault in enumerate(faults, start=1):
-        # Under --check a spoiler calls its kernel twice and meets its own spoilt process.
         expected = {"device_lost"} if fault == SPOIL else {ENDS.get(fault, "measured")}
         if ends.get(str(number)) not in expected:
             wrong[number] = (fault, ends.get(str(number)))
