@@ -57,13 +57,32 @@ def perfcollect_bind_kernel(case, inputs, device):
 """
 
 
+PLAIN = """
+from perfcollect_core import OperatorSpec
+
+def perfcollect_operator_spec(operator):
+    return OperatorSpec(name=operator)
+
+def perfcollect_generate_rows(spec, templates, request):
+    for tokens in (4, 16):
+        yield {
+            "Input Shapes": f'"{tokens},8"', "Input Data Types": "INT8", "Input Formats": "ND",
+            "Output Shapes": f'"{tokens},8"', "Output Data Types": "INT8", "Output Formats": "ND",
+            "Runtime phase": "decode", "Grid Rule": "by hand",
+        }
+
+def perfcollect_bind_kernel(case, inputs, device):
+    return None
+"""
+
+
 @pytest.fixture(autouse=True)
 def operators(fake_distribution):
     """Operators with a rule of 13 token counts by two widths, and one without a rule."""
     fake_distribution(
         "ops-halve",
-        operators={"Halve": "ops_halve", "Picky": "ops_halve", "Bare": "ops_bare"},
-        files={"ops_halve.py": OPERATOR, "ops_bare.py": BARE},
+        operators={"Halve": "ops_halve", "Picky": "ops_halve", "Bare": "ops_bare", "Plain": "ops_plain"},
+        files={"ops_halve.py": OPERATOR, "ops_bare.py": BARE, "ops_plain.py": PLAIN},
     )
 
 
@@ -181,6 +200,27 @@ def test_a_named_table_that_is_absent_is_made_from_its_rule(tmp_path):
     table = read_table(tmp_path / "empty" / "Halve.csv")
     assert len(table.rows) == 26
     assert table.header[-1] == "Grid Rule"
+
+
+def test_a_rule_may_give_its_rows_by_column(tmp_path):
+    (tmp_path / "empty").mkdir()
+
+    assert run(tmp_path / "empty", "--ops", "Plain") == 0
+
+    rows = read_table(tmp_path / "empty" / "Plain.csv").rows
+    assert [(row.get("Input Shapes"), row.get("Runtime phase"), row.get("Grid Rule")) for row in rows] == [
+        ("16,8", "decode", "by hand"), ("4,8", "decode", "by hand"),
+    ]  # fmt: skip
+
+
+def test_a_database_of_another_family_is_extended_where_it_is_named(database):
+    text = (database / "Halve.csv").read_text().replace("AI_VECTOR_CORE", "CPU")
+    (database / "Halve.csv").write_text(text, newline="")
+    (database / "Picky.csv").unlink()
+
+    assert run(database, "--rows", "3") == 0
+
+    assert len(read_table(database / "Halve.csv").rows) == 4
 
 
 def test_kernels_that_no_operator_replays_are_generated_only_by_name_and_marked(database):
