@@ -20,6 +20,8 @@ _FEWEST_SAMPLES = 10
 _MAX_SAMPLES = 1000
 #: Launches where a profiler supplies durations later and nothing says when to stop.
 _DEFERRED_LAUNCHES = 20
+#: Idle time around the window a profiler's records are looked for in.
+_IDLE_SECONDS = 0.002
 
 _control: ProcessGroup | None = None
 
@@ -125,7 +127,12 @@ def _decide(slowest: list[float], plan: Plan, elapsed_seconds: float) -> str:
 def _measure_window(kernel: Kernel, plan: Plan, device: Device, group: ProcessGroup) -> Samples:
     """Launch a fixed number of times; the profiler of each rank knows how long they took."""
     launches = plan.repeat or _DEFERRED_LAUNCHES
+    _synchronize(device)
+    # The device's clock may be off the host's: warm-up ends well before the window, nothing follows it soon.
+    time.sleep(_IDLE_SECONDS)
     begin = time.time_ns()
     for _ in range(launches):
         _launch(kernel, device, group)
-    return Samples(window_ns=(begin, time.time_ns()), launches=launches)
+    end = time.time_ns()
+    time.sleep(_IDLE_SECONDS)
+    return Samples(window_ns=(begin, end), launches=launches)
