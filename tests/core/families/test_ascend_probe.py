@@ -10,7 +10,7 @@ import attrs
 import pytest
 
 from perfcollect_core.environment import DeviceFamily
-from perfcollect_core.errors import DeviceUnavailableError
+from perfcollect_core.errors import DataError, MissingEnvironmentError
 from perfcollect_core.families import ascend
 from perfcollect_core.families.ascend_probe import AscendMachine, _ask_child, probe_ascend
 from perfcollect_core.families.ascend_visible import classify_visible_devices
@@ -275,12 +275,71 @@ def test_a_child_that_hangs_is_killed():
     )
 
 
-def test_the_family_satisfies_the_protocol_and_never_launches_another():
+def test_the_family_satisfies_the_protocol_and_never_launches_another(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", "")
+    for variable in (
+        "ASCEND_HOME_PATH",
+        "ASCEND_TOOLKIT_HOME",
+        "ASCEND_TOOLKIT_HOME_PATH",
+        "ASCEND_INSTALL_PATH",
+    ):
+        monkeypatch.delenv(variable, raising=False)
+
     assert isinstance(ascend, DeviceFamily)
     assert {"INT4", "BF16", "INT8"} <= ascend.dtypes
-    with pytest.raises(DeviceUnavailableError) as caught:
-        ascend.launch(["worker"], 1, 0, Path())
+    with pytest.raises(MissingEnvironmentError) as caught:
+        ascend.launch(["worker"], 1, 0, tmp_path)
 
-    assert (
-        str(caught.value) == "launching workers under msprof is not available in this version of perfcollect"
-    )
+    assert str(caught.value) == "msprof is missing (on PATH and in the CANN toolkit)"
+
+
+@pytest.fixture
+def profiler(tmp_path, monkeypatch) -> Path:
+    """An msprof on the path of this process."""
+    path = tmp_path / "bin" / "msprof"
+    path.parent.mkdir()
+    path.write_text("#!/bin/sh\n")
+    path.chmod(0o755)
+    monkeypatch.setenv("PATH", str(path.parent))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("listed", "device", "shown"), [(None, 2, "2"), ("4,5,7", 2, "7"), ("3", 0, "3"), ("0, 1", 1, "1")]
+)
+def test_a_worker_under_msprof_sees_its_device_alone(profiler, tmp_path, monkeypatch, listed, device, shown):
+    monkeypatch.delenv("ASCEND_RT_VISIBLE_DEVICES", raising=False)
+    if listed is not None:
+        monkeypatch.setenv("ASCEND_RT_VISIBLE_DEVICES", listed)
+
+    launch = ascend.launch(["python", "-m", "worker"], 1, device, tmp_path)
+
+    assert launch.profile_dir is not None
+    assert launch.profile_dir.parent == tmp_path / "profiles"
+    assert launch.argv[:2] == (str(profiler), f"--output={launch.profile_dir}")
+    assert launch.argv[-3:] == ("python", "-m", "worker")
+    assert launch.env["ASCEND_RT_VISIBLE_DEVICES"] == shown
+
+
+def test_several_ranks_run_under_torchrun_inside_msprof(profiler, tmp_path):
+    launch = ascend.launch(["python", "-m", "worker"], 2, 0, tmp_path)
+
+    assert launch.argv[0] == str(profiler)
+    assert "torch.distributed.run" in launch.argv
+    assert "ASCEND_RT_VISIBLE_DEVICES" not in launch.env
+
+
+def test_two_workers_never_share_a_profile(profiler, tmp_path):
+    launches = [ascend.launch(["worker"], 1, 0, tmp_path) for _ in range(2)]
+
+    assert launches[0].profile_dir != launches[1].profile_dir
+
+
+def test_a_full_disk_is_told_before_anything_is_measured(profiler, tmp_path, monkeypatch):
+    monkeypatch.setattr("shutil.disk_usage", lambda path: (1 << 40, 1 << 40, 3 << 29))
+
+    with pytest.raises(DataError) as caught:
+        ascend.launch(["worker"], 1, 0, tmp_path)
+
+    assert str(caught.value) == f"{tmp_path}/profiles has 1.5 GiB left, a profiling session needs 2"
+    assert caught.value.hint == "make room, or name another place with --run-dir"

@@ -78,7 +78,7 @@ def msprof_options(environ: Mapping[str, str]) -> tuple[str, ...]:
 def _profile_dir(run_dir: Path, device: int) -> Path:
     profiles = run_dir / "profiles"
     profiles.mkdir(parents=True, exist_ok=True)
-    free = shutil.disk_usage(profiles).free
+    _, _, free = shutil.disk_usage(profiles)
     if free < _NEEDED_BYTES:
         raise DataError(
             f"{profiles} has {free / 2**30:.1f} GiB left, a profiling session needs {_NEEDED_BYTES / 2**30:g}",
