@@ -14,7 +14,9 @@ _RUN_TIME_LIBRARIES = ("libopapi.so", "libascend_hal.so", "libruntime.so")
 _API_NAME = re.compile(rb"\0((?:acl|Atb)[A-Za-z0-9]+)GetWorkspaceSize(?=\0)")
 _OPTIONAL_NAME = re.compile(rb"\0((?:acl|Hccl)[A-Za-z0-9]+)(?=\0)")
 # A missing symbol of torch is a mismatch of versions: it must stay visible.
-_CPYTHON_AND_CXX = re.compile(r"^(_?Py|_ZNK?(?:2at|3c10|5torch)|_ZNSt|_ZNKSt|_ZSt|_ZTI|_ZTV|_ZTS|_Zn|_Zd|__cxa|__gxx|_Unwind)")
+_CPYTHON_AND_CXX = re.compile(
+    r"^(_?Py|_ZNK?(?:2at|3c10|5torch)|_ZNSt|_ZNKSt|_ZSt|_ZTI|_ZTV|_ZTS|_Zn|_Zd|__cxa|__gxx|_Unwind)"
+)
 
 
 @dataclass(frozen=True)
