@@ -83,7 +83,7 @@ def _link(target: Path, names: Iterable[str], needed: Path | None, *, version: s
     lines.append('.section .note.GNU-stack,"",@progbits')
     source = target.parent / f"{target.name}.S"
     source.write_text("\n".join(lines) + "\n")
-    command = [
+    command: list[str | Path] = [
         "gcc",
         "-shared",
         "-nostdlib",
