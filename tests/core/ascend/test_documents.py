@@ -14,4 +14,3 @@ def test_the_lists_in_the_document_are_the_tests_own(language):
 @pytest.mark.parametrize(("file", "test"), [entry[2:] for entry in proofs.PROVEN])
 def test_every_proof_is_a_test_there_is(file, test):
     assert f"def {test}(" in (proofs.ROOT / file).read_text(encoding="utf-8")
-
