@@ -38,7 +38,7 @@ def visit(kind, *brackets, number=0, **fields):
     )
 
 
-@pytest.mark.parametrize(("version", "lost_head"), zip(made.HEADERS, (0, 1, 5), strict=True))
+@pytest.mark.parametrize(("version", "lost_head"), list(zip(made.HEADERS, (0, 1, 5), strict=True)))
 def test_no_task_of_ten_thousand_goes_to_a_wrong_case(tmp_path, version, lost_head):
     session = made.make_session(
         lost_head + len(version), 10_000, lost_head=lost_head, lost_share=0.004, extra_share=0.03
