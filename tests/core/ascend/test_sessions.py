@@ -286,6 +286,8 @@ def test_a_case_whose_interval_is_wide_is_visited_again(make, run):
 
 def test_several_devices_have_a_session_each(make, run, monkeypatch):
     monkeypatch.setenv("PROFILED_DEVICES", "2")
+    # Short sessions: neither device can take all cases before the other is up.
+    monkeypatch.setattr(deferred, "MAX_LAUNCHES", 24)
     database = make(*[""] * 12)
 
     code, _ = run(database)
