@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from perfcollect_core.cases import Outcome, Row, RowRef
@@ -10,6 +12,7 @@ from perfcollect_core.errors import CaseError, MissingEnvironmentError, UsageErr
 from perfcollect_core.runner.failures import classify, describe_exit
 from perfcollect_core.runner.needs import missing_needs
 from perfcollect_core.runner.outcome import exit_code
+from perfcollect_core.runner.run_dir import writable
 from perfcollect_core.runner.selection import parse_rows, select_rows
 
 
@@ -164,3 +167,17 @@ def test_needs_are_checked_by_family_and_named_with_where_they_were_looked_for(m
     ]
     assert missing[0].looked == f"SET_BADLY={tmp_path / 'nowhere'}, which does not exist"
     assert missing[1].fix == "source set_env.sh"
+
+
+def test_a_directory_is_writable_though_another_run_tidies_up_the_probe(tmp_path, monkeypatch):
+    real = os.fsync
+
+    def tidy(descriptor):
+        real(descriptor)
+        for left in tmp_path.glob(".*.partial"):
+            left.unlink()
+
+    monkeypatch.setattr(os, "fsync", tidy)
+
+    assert writable(tmp_path) is None
+    assert list(tmp_path.iterdir()) == []

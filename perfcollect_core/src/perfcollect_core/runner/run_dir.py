@@ -57,7 +57,8 @@ def writable(directory: Path) -> str | None:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
-            probe.unlink()
+            # Another run may have tidied it up already, as what a killed writer left.
+            probe.unlink(missing_ok=True)
     except OSError as error:
         return (error.strerror or str(error)).lower()
     return None
