@@ -25,7 +25,7 @@ class CommBackend(Protocol):
     #: What torch.distributed calls the library.
     library: str
     #: How durations may be taken, the default first: ``host`` (blocking calls), ``event`` (device events), ``kernel``
-    #: (profiler records), ``none`` (planning only).
+    #: (profiler records), ``virtual`` (a simulated call returns its duration), ``none`` (planning only).
     timers: tuple[str, ...]
 
     def missing(self, ranks_here: int) -> Missing | None:

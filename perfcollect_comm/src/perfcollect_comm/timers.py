@@ -6,6 +6,8 @@ import gc
 import time
 from collections.abc import Callable
 
+from perfcollect_core.errors import DataError
+
 from .kernel_records import kernel_samples_us
 
 __all__ = ["time_calls"]
@@ -26,7 +28,7 @@ def time_calls(
     *refill* restores the input every *refill_interval* calls (0: never), outside the number; *enter* counts a call as begun, before it may
     block. ``host`` takes the clock around a blocking call; ``event`` takes device events and waits once at the end, so
     that no host synchronisation lies inside a sample; ``kernel`` takes the profiler's records of the kernels that match
-    *kernel_pattern*.
+    *kernel_pattern*; ``virtual`` takes what the call of a simulated library returns, its duration in microseconds.
     """
     # A collection of the garbage collector inside one rank's sample would show as skew of all.
     enabled = gc.isenabled()
@@ -34,6 +36,8 @@ def time_calls(
     try:
         if timer == "event":
             return _event_samples(call, repeat, refill, refill_interval, enter, synchronize)
+        if timer == "virtual":
+            return [_virtual_sample(call, enter) for _ in range(repeat)]
         if timer == "kernel":
 
             def before(index: int) -> None:
@@ -46,6 +50,14 @@ def time_calls(
     finally:
         if enabled:
             gc.enable()
+
+
+def _virtual_sample(call: Callable[[], object], enter: Callable[[], None]) -> float:
+    enter()
+    duration_us = call()
+    if not isinstance(duration_us, float):
+        raise DataError(f"a simulated call returned {duration_us!r}, expected its duration in microseconds")
+    return duration_us
 
 
 def _host_samples(
