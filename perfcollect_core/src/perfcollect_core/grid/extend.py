@@ -4,70 +4,35 @@ from __future__ import annotations
 
 import contextlib
 import gc
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
-import attrs
-
-from perfcollect_core.cases import Row
-from perfcollect_core.discovery import operator_name, plugin_index
-from perfcollect_core.errors import TableError, UsageError
-from perfcollect_core.host import OperatorHost, compose
-from perfcollect_core.loading import load_family, load_operator
-from perfcollect_core.specs import GridRequest, OperatorSpec
+from perfcollect_core.specs import OperatorSpec
 from perfcollect_core.tables.atomic import Staged, commit_staged, stage_file
 from perfcollect_core.tables.columns import AVERAGE, BASE_COLUMNS, PROFILING_AVERAGE
 from perfcollect_core.tables.identity import read_identity
 from perfcollect_core.tables.lock import database_lock
-from perfcollect_core.tables.read import Table, is_collective_table, new_table, read_table, table_paths
+from perfcollect_core.tables.read import Table, new_table, read_table
 
 from .coverage import CoverageMeter
-from .data_only import data_only_rule, is_data_only
 from .generate import Generated, RowSource, Stopwatch, generate_rows, variant_of
 from .lines import LineCollector
 from .report import GridReport, TableReport, make_report
 from .spool import Spool
 from .standard import AxisStandard, read_standard
+from .targets import GridOptions, Target, check_writable, choose_targets, drop_headings, read_targets
 from .theory import TheoryRow
 
 __all__ = ["GridOptions", "extend_database", "validate_tables"]
 
 
-#: Tables of more rows are read again when their turn comes, so that memory holds one of them at a time.
-_KEPT_ROWS = 2000
-
-
-@attrs.frozen(kw_only=True)
-class GridOptions:
-    """What was asked for; ``queries`` maps an operator to the cells of rows that come first."""
-
-    request: GridRequest
-    rows: int = 1000
-    seed: int = 0
-    operators: tuple[str, ...] = ()
-    queries: Mapping[str, Sequence[Mapping[str, str]]] = attrs.field(factory=dict)
-    dry_run: bool = False
-
-
-@attrs.frozen(eq=False)
-class _Target:
-    """One table to extend, ``table`` as it is or will be, and what rows come from."""
-
-    path: Path
-    operator: str
-    spec: OperatorSpec
-    host: OperatorHost | None
-    rule: Callable[[OperatorSpec, Sequence[Row], GridRequest], Iterable[object]]
-    created: bool
-
-
 def validate_tables(database: Path, options: GridOptions) -> None:
     """Raise what would keep *database* from being extended: unknown operators, tables that cannot be read."""
     identity = read_identity(database)
-    _read_all(
+    read_targets(
         [
             t
-            for t in _targets(database, options, identity.family if identity else "ascend", {})
+            for t in choose_targets(database, options, identity.family if identity else "ascend", {})
             if not t.created
         ]
     )
@@ -92,16 +57,16 @@ def extend_database(
     family = identity.family if identity else "ascend"
     skipped: dict[str, str] = {}
     # Even the lock is a file: what cannot be extended is found before it is made.
-    targets = _targets(database, options, family, skipped)
+    targets = choose_targets(database, options, family, skipped)
     stamps = {target.path: _stamp(target.path) for target in targets}
-    tables = _read_all([t for t in targets if not t.created])
-    _drop_headings(targets, tables, options, skipped)
-    _check_writable([t.path for t in targets], options.dry_run)
+    tables = read_targets([t for t in targets if not t.created])
+    drop_headings(targets, tables, options, skipped)
+    check_writable([t.path for t in targets], options.dry_run)
     with contextlib.ExitStack() as stack:
         stack.enter_context(_no_cycles())
         if not options.dry_run:
             stack.enter_context(database_lock(database))
-            tables |= _read_all([t for t in targets if _stamp(t.path) != stamps[t.path]])
+            tables |= read_targets([t for t in targets if _stamp(t.path) != stamps[t.path]])
         staged: list[Staged] = []
         reports = []
         try:
@@ -142,58 +107,6 @@ def _no_cycles() -> Iterator[None]:
             gc.enable()
 
 
-def _targets(database: Path, options: GridOptions, family: str, skipped: dict[str, str]) -> list[_Target]:
-    present = {path.stem: path for path in table_paths(database)}
-    known = set(plugin_index().names("operators"))
-    texts = {operator_name(text)[1]: text for text in options.operators}
-    names = sorted(texts) if texts else sorted(present)
-    targets = []
-    device = load_family(family)
-    for name in names:
-        path = present.get(name, database / f"{name}.csv")
-        if is_collective_table(path):
-            raise UsageError(
-                f"{path.name} is a table of collectives", hint="perfcollect comm plan has their grid"
-            )
-        if is_data_only(name) and name not in known:
-            if name not in texts:
-                skipped[path.name] = f"no operator replays {name}; --ops {name} generates rows all the same"
-                continue
-            rule, spec, host = data_only_rule(name), OperatorSpec(name, axes=data_only_rule(name).axes), None
-            targets.append(_Target(path, name, spec, host, rule, name not in present))
-            continue
-        if name not in known and name not in texts:
-            skipped[path.name] = "no rule: no operator of that name is installed"
-            continue
-        composed = compose(load_operator(texts.get(name, name)), device)
-        targets.append(
-            _Target(path, name, composed.spec(), composed, composed.generate_rows, name not in present)
-        )
-    return targets
-
-
-def _read_all(targets: Sequence[_Target]) -> dict[Path, Table]:
-    """Read every table, or raise one error that names all that cannot be read; large ones are not kept."""
-    tables, problems = {}, []
-    for target in targets:
-        try:
-            table = read_table(target.path)
-            if len(table.rows) <= _KEPT_ROWS:
-                tables[target.path] = table
-        except TableError as error:
-            problems.append(error)
-    if len(problems) == 1:
-        raise problems[0]
-    if problems:
-        hints = dict.fromkeys(p.hint for p in problems if p.hint)
-        raise TableError(
-            f"{len(problems)} tables cannot be read: {'; '.join(map(str, problems))}",
-            hint="no file was changed; " + "; ".join(hints),
-            path=problems[0].path,
-        )
-    return tables
-
-
 def _stamp(path: Path) -> tuple[int, int]:
     """Return what tells whether another writer changed a file meanwhile."""
     try:
@@ -203,33 +116,8 @@ def _stamp(path: Path) -> tuple[int, int]:
     return stat.st_mtime_ns, stat.st_size
 
 
-def _drop_headings(
-    targets: list[_Target], tables: Mapping[Path, Table], options: GridOptions, skipped: dict[str, str]
-) -> None:
-    """Leave out tables that are a heading alone, unless they are named."""
-    for target in list(targets):
-        table = tables.get(target.path)
-        if table is not None and not table.rows and not options.operators:
-            targets.remove(target)
-            skipped[target.path.name] = (
-                f"has a header and no row; --ops {target.operator} fills it from the operator's rule"
-            )
-
-
-def _check_writable(paths: Sequence[Path], dry_run: bool) -> None:
-    if dry_run:
-        return
-    locked = [path for path in paths if path.exists() and not path.stat().st_mode & 0o222]
-    if locked:
-        raise TableError(
-            f"{', '.join(map(str, locked))} cannot be written: read-only",
-            hint="no file was changed; give yourself write access (chmod u+w), or extend a copy with --out",
-            path=locked[0],
-        )
-
-
 def _extend_table(
-    target: _Target,
+    target: Target,
     table: Table | None,
     options: GridOptions,
     family: str,
