@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import time
 from pathlib import Path
@@ -31,8 +32,12 @@ def new_run_dir(database: Path, asked: Path | None) -> Path:
                 hint=f"go on with it: --resume {asked}; or name another directory",
             )
         return _make(asked)
-    # Sorts by time; the process tells apart two runs of one second.
-    return _make(runs_of(database) / f"{time.strftime('%Y%m%dT%H%M%S')}_{os.getpid()}")
+    # Sorts by time; the process tells apart two runs of one second, the count two of one process.
+    name = f"{time.strftime('%Y%m%dT%H%M%S')}_{os.getpid()}"
+    candidates = (
+        runs_of(database) / (name if count == 1 else f"{name}_{count}") for count in itertools.count(1)
+    )
+    return _make(next(path for path in candidates if not path.exists()))
 
 
 def _make(directory: Path) -> Path:
