@@ -141,7 +141,8 @@ rank = int(os.environ["RANK"])
 torch.npu.set_device(rank)
 dist.init_process_group("cpu:gloo,npu:hccl")
 def show(what, value):
-    print(f"{rank} {what} -> {value}", flush=True)
+    # One write: the ranks share this output, and print's line end may come after another rank's line.
+    os.write(1, f"{rank} {what} -> {value}\\n".encode())
 for dtype in (torch.float32, torch.bfloat16, torch.int32):
     total = torch.full((4,), rank + 1, dtype=dtype).npu()
     dist.all_reduce(total)
